@@ -1,0 +1,137 @@
+"""Settings: one frozen object, read once at a door and passed down."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from memory_es.errors import InvalidInput
+
+EMBEDDED_MODEL = "intfloat/e5-small-v2"
+
+#: A prefix without hyphens: ``memory-episodic-*`` can then never match another deployment's index.
+_PREFIX = re.compile(r"[a-z][a-z0-9_]{0,59}")
+
+
+def _default_dir(kind: str) -> Path:
+    """Root's own folders are closed to the unprivileged user that runs the node (0700), so
+    root uses the system's; everybody else uses the platform's user folder."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/cache/memory_es" if kind == "cache" else "/var/lib/memory_es")
+    if kind == "cache":
+        return platformdirs.user_cache_path("memory_es", appauthor=False)
+    return platformdirs.user_data_path("memory_es", appauthor=False)
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """Everything that a deployment may choose. Each field is read from the environment variable
+    ``MEMORY_ES_<FIELD>`` (the Elasticsearch ones also from their usual names, for instance
+    ``ELASTICSEARCH_URL``). Without a URL, the embedded node of ``state_dir`` is used.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="MEMORY_ES_", frozen=True, extra="forbid", populate_by_name=True
+    )
+
+    elasticsearch_url: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ELASTICSEARCH_URL", "MEMORY_ES_ELASTICSEARCH_URL"),
+        description="URL of a cluster; empty: the embedded node.",
+    )
+    elasticsearch_username: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ELASTICSEARCH_USERNAME", "MEMORY_ES_ELASTICSEARCH_USERNAME"),
+        description="Native user of the service credential.",
+    )
+    elasticsearch_password: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ELASTICSEARCH_PASSWORD", "MEMORY_ES_ELASTICSEARCH_PASSWORD"),
+        description="Password of that user.",
+    )
+    elasticsearch_ca_certs: Path | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ELASTICSEARCH_CA_CERTS", "MEMORY_ES_ELASTICSEARCH_CA_CERTS"),
+        description="CA bundle, where the cluster's certificate is not publicly signed.",
+    )
+    request_timeout: float = Field(default=30.0, gt=0, description="Seconds a request may take.")
+    state_dir: Path = Field(
+        default_factory=lambda: _default_dir("state"),
+        description="The embedded node's data and credentials, the users' keys.",
+    )
+    cache_dir: Path = Field(
+        default_factory=lambda: _default_dir("cache"),
+        description="The Elasticsearch distribution and model weights.",
+    )
+    secret: SecretStr | None = Field(
+        default=None,
+        description="Deployment secret that document ids derive from; made by `init` if empty.",
+    )
+    prefix: str = Field(default="memory", description="Prefix of every index, template, pipeline.")
+    shards: int = Field(default=3, ge=1, le=64, description="Primary shards of a memory index.")
+    languages: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=("english",),
+        description="Languages with an analyzed sub-field each; comma-separated.",
+    )
+    embedding_model: str = Field(
+        default=EMBEDDED_MODEL,
+        description="Embedder: the built-in one, or any sentence-transformers name or folder.",
+    )
+    reranker_model: str | None = Field(
+        default=None, description="Cross-encoder by name or folder; empty: no reranking."
+    )
+    heap: str = Field(
+        default="1g", pattern=r"^\d+[mg]$", description="The embedded node's Java heap."
+    )
+    port: int | None = Field(
+        default=None, ge=1, le=65535, description="The embedded node's port; empty: a free one."
+    )
+
+    @field_validator("prefix")
+    @classmethod
+    def _prefix_shape(cls, value: str) -> str:
+        if not _PREFIX.fullmatch(value):
+            raise ValueError(
+                "use up to 60 of a-z, 0-9 and _, beginning with a letter (no hyphen: it separates"
+                " the prefix from the index name)"
+            )
+        return value
+
+    @field_validator("languages")
+    @classmethod
+    def _languages_named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) != len(value) or not all(value):
+            raise ValueError("name at least one language, each once, for example english,thai")
+        return value
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Settings:
+        """Read the environment; ``overrides`` win over it.
+
+        Raises:
+            InvalidInput: a setting has a bad value; the message names the variable.
+        """
+        try:
+            return cls(**{name: value for name, value in overrides.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0]) if first["loc"] else "settings"
+            name = field if field.isupper() else f"MEMORY_ES_{field.upper()}"
+            reason = first["msg"].removeprefix("Value error, ")
+            raise InvalidInput(name, reason, code="invalid_setting") from None

@@ -1,0 +1,220 @@
+"""The corpus format: JSON lines of memories and questions, read with errors that name the line.
+
+Each line of ``corpus.jsonl`` is one memory; only ``id``, ``user`` and ``text`` are
+required. Naive times are UTC. Keys that the format does not know become metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from memory_es.errors import InvalidInput, NotFound
+from memory_es.schema import (
+    NEW_MODELS,
+    AnyNewMemory,
+    Frozen,
+    Keyword,
+    Kind,
+    Text,
+    Timestamp,
+    invalid_input,
+    parse_kind,
+    parse_new_memory,
+)
+
+#: Keys of a line and the fields that they become.
+_RENAMED = {"id": "external_id", "timestamp": "event_time", "session": "session_id"}
+#: An artefact of LoCoMo's making (the query by which its images were found): indexing it would
+#: leak what the picture shows.
+_IGNORED = {"image_query"}
+
+
+@dataclass(frozen=True)
+class CorpusEntry:
+    """One memory of a corpus: whose it is (None: the catalog) and what it is."""
+
+    line: int
+    user: str | None
+    memory: AnyNewMemory
+
+
+class Question(Frozen):
+    """One question of a suite and the corpus ids that answer it."""
+
+    id: Keyword
+    user: Keyword
+    text: Text
+    category: str = "all"
+    evidence: tuple[str, ...] = ()
+    timestamp: Timestamp | None = None
+    session: Keyword | None = None
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Objects of a JSON-lines file with their line numbers. Blank lines are passed over.
+
+    Raises:
+        NotFound: no such file.
+        InvalidInput: not UTF-8, not JSON or not an object; names file and line.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                if raw.strip():
+                    yield number, _parse_line(path, number, raw)
+    except (FileNotFoundError, IsADirectoryError):
+        raise NotFound(f"there is no file {path}", code="no_file") from None
+
+
+def _parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
+    where = f"{path}, line {number}"
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        raise InvalidInput(where, "begins with a byte order mark", remedy="Save it as plain UTF-8")
+    try:
+        value = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidInput(where, "is not UTF-8", remedy="Convert the file to UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InvalidInput(
+            where, f"is not JSON ({error.msg}, column {error.colno})",
+            remedy="One whole JSON object a line",
+        ) from None
+    if not isinstance(value, dict):
+        raise InvalidInput(where, "is not a JSON object")
+    return value
+
+
+def read_corpus(path: Path) -> Iterator[CorpusEntry]:
+    """The memories of a corpus, in order.
+
+    Raises:
+        InvalidInput: a bad line; the message names file, line and field.
+    """
+    for number, fields in read_lines(path):
+        try:
+            yield entry(number, fields)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}, line {number}", str(error)) from None
+
+
+def entry(line: int, fields: dict[str, Any]) -> CorpusEntry:
+    """One line of a corpus as a memory.
+
+    Raises:
+        InvalidInput: a field is missing or wrong.
+    """
+    present = {key: value for key, value in fields.items() if value is not None}
+    kind = parse_kind(present.get("kind", Kind.EPISODIC))
+    for required in ("id", "text") if kind is Kind.CATALOG else ("id", "user", "text"):
+        if required not in present:
+            raise InvalidInput(required, "is missing")
+    known = NEW_MODELS[kind].model_fields
+    values: dict[str, Any] = {"kind": kind}
+    extra: dict[str, Any] = {}
+    for key, value in present.items():
+        name = _RENAMED.get(key, key)
+        if key in _IGNORED or key in ("kind", "user", "image_caption", "metadata"):
+            continue
+        if name in known:
+            values[name] = value
+        else:
+            extra[key] = value
+    if caption := present.get("image_caption"):
+        values["text"] = f"{values['text']} ({caption})"
+    if extra or "metadata" in present:
+        values["metadata"] = {**extra, **present.get("metadata", {})}
+    values["external_id"] = str(values["external_id"])
+    if "turn" in values and "session_id" not in values:
+        del values["turn"]
+    user = None if kind is Kind.CATALOG else str(present["user"])
+    return CorpusEntry(line, user, parse_new_memory(values))
+
+
+def read_questions(path: Path) -> Iterator[Question]:
+    """The questions of a suite, in order.
+
+    Raises:
+        InvalidInput: a bad line; the message names file, line and field.
+    """
+    for number, fields in read_lines(path):
+        known = {
+            key: value
+            for key, value in fields.items()
+            if key in Question.model_fields and value is not None
+        }
+        try:
+            yield Question.model_validate(known)
+        except ValidationError as error:
+            raise InvalidInput(f"{path}, line {number}", str(invalid_input(error))) from None
+
+
+# --- LoCoMo as published ------------------------------------------------------------------------
+
+_LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+_LOCOMO_TIME = "%I:%M %p on %d %B, %Y"
+
+
+def read_locomo(path: Path) -> tuple[list[CorpusEntry], list[Question]]:
+    """LoCoMo's published JSON: a turn is a memory, a conversation is a user. Adversarial
+    questions (category 5, no answer) are left out, as is usual.
+
+    Raises:
+        InvalidInput: the file has another form.
+    """
+    try:
+        samples = json.loads(path.read_text("utf-8"))
+        pairs = [_locomo_sample(sample) for sample in samples]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            str(path), f"is not LoCoMo's JSON ({type(error).__name__}: {error})"
+        ) from None
+    return [e for entries, _ in pairs for e in entries], [q for _, asked in pairs for q in asked]
+
+
+def _locomo_sample(sample: dict[str, Any]) -> tuple[list[CorpusEntry], list[Question]]:
+    user = str(sample["sample_id"])
+    conversation = sample["conversation"]
+    entries = []
+    number = 1
+    while turns := conversation.get(f"session_{number}"):
+        told = datetime.strptime(
+            conversation[f"session_{number}_date_time"], _LOCOMO_TIME
+        ).replace(tzinfo=UTC)
+        for index, turn in enumerate(turns):
+            fields = {
+                "id": f"{user}:{turn['dia_id']}",
+                "user": user,
+                "speaker": turn["speaker"],
+                "timestamp": told,
+                "session": f"{user}:S{number}",
+                "turn": index,
+                "text": turn["text"],
+                "image_caption": turn.get("blip_caption"),
+            }
+            entries.append(entry(len(entries) + 1, fields))
+        number += 1
+    known = {item.memory.external_id for item in entries}
+    questions = []
+    for index, asked in enumerate(sample["qa"]):
+        category = _LOCOMO_CATEGORIES.get(asked["category"])
+        named = [part for raw in asked.get("evidence", []) for part in raw.replace(";", " ").split()]
+        evidence = tuple(dict.fromkeys(f"{user}:{part}" for part in named))
+        evidence = tuple(id_ for id_ in evidence if id_ in known)
+        if category is not None and evidence:
+            questions.append(
+                Question(
+                    id=f"{user}:q{index}",
+                    user=user,
+                    text=asked["question"],
+                    category=category,
+                    evidence=evidence,
+                )
+            )
+    return entries, questions

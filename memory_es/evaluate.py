@@ -1,0 +1,321 @@
+"""Recall measured: recall@k, MRR and nDCG by recipe and category, leaks, latency."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform as system
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import elasticsearch
+import ir_measures
+import numpy as np
+from ir_measures import RR, Measure, Qrel, R, ScoredDoc, nDCG
+
+from memory_es import indices, security
+from memory_es.config import Settings
+from memory_es.corpus import Question
+from memory_es.errors import MemoryEsError
+from memory_es.models import Embedder, Reranker
+from memory_es.queries import RECIPES
+from memory_es.recall import recall
+from memory_es.requests import Filters, RecallRequest, RecallResult
+from memory_es.schema import Kind
+from memory_es.store import Store
+from memory_es.suites import Suite
+from memory_es.text import user_secret
+from memory_es.write import Scope, write
+
+MEASURES: dict[str, Measure] = {
+    "R@1": R @ 1,
+    "R@5": R @ 5,
+    "R@10": R @ 10,
+    "R@80": R @ 80,
+    "MRR": RR,
+    "nDCG@10": nDCG @ 10,
+}
+DEPTH = 80
+#: Foreign questions that each user asks in the cross-user sweep.
+SWEEP = 20
+_SECRET = "evaluation"  # noqa: S105 -- ids of a throwaway deployment protect nothing
+_CATALOG = " catalog "
+
+Advance = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where an evaluation runs: a deployment of its own on the cluster, under its own prefix."""
+
+    service: elasticsearch.Elasticsearch
+    client: elasticsearch.Elasticsearch
+    settings: Settings
+    embedder: Embedder
+    reranker: Reranker | None
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A suite in its indices: each user's scope, and the corpus ids of each stored document."""
+
+    scopes: Mapping[str, Scope]
+    corpus_ids: Mapping[str, list[str]]
+    owners: Mapping[str, str | None]
+
+
+def run_suite(
+    bench: Bench,
+    suite: Suite,
+    recipes: Sequence[str],
+    *,
+    priors: bool,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Index a suite, ask its questions under each recipe, measure, and sweep across users.
+
+    Returns:
+        The object that ``eval run --json`` prints and the run file keeps.
+
+    Raises:
+        InvalidInput: a memory of the suite was refused; names it.
+        MemoryEsError: the cluster fails. The indices of the evaluation are removed in any case.
+    """
+    layout = indices.Layout(
+        bench.settings.languages,
+        bench.embedder.name,
+        bench.embedder.dims,
+        indices.secret_check(_SECRET),
+    )
+    keys: list[str] = []
+    try:
+        indices.install(bench.service, bench.settings, layout)
+        scopes = _scopes(bench, suite.users, keys)
+        indexed = _index(bench, suite, scopes, advance)
+        results = {
+            name: _ask(bench, suite, indexed, name, priors=priors, advance=advance)
+            for name in recipes
+        }
+        leaks = _sweep(bench, suite, indexed, recipes[-1], advance)
+    finally:
+        security.invalidate(bench.service, keys)
+        indices.remove(bench.service, bench.settings.prefix)
+    stages: dict[str, list[float]] = {}
+    for asked in results.values():
+        for question, result in zip(suite.questions, asked.values(), strict=True):
+            leaks += _foreign(result, indexed, question.user)
+            for stage, took in result.took_ms.items():
+                stages.setdefault(stage, []).append(took)
+    return {
+        "suite": suite.name,
+        "queries": len(suite.questions),
+        "recipes": {
+            name: summarise(suite.questions, _run_of(asked, indexed))
+            for name, asked in results.items()
+        },
+        "leaks": leaks,
+        "latency_ms": {
+            stage: {
+                "p50": round(float(np.percentile(values, 50)), 2),
+                "p95": round(float(np.percentile(values, 95)), 2),
+            }
+            for stage, values in stages.items()
+        },
+        "fingerprint": fingerprint(bench, suite, priors=priors),
+    }
+
+
+def _scopes(bench: Bench, users: Iterable[str], keys: list[str]) -> dict[str, Scope]:
+    scopes = {}
+    for user in users:
+        credentials = security.mint(
+            bench.service,
+            user,
+            prefix=bench.settings.prefix,
+            deployment_secret=_SECRET,
+            expiration="1d",
+        )
+        keys.append(credentials.key_id)
+        client = bench.client.options(api_key=credentials.api_key.get_secret_value())
+        scopes[user] = Scope(
+            Store(client, bench.settings.prefix), user, credentials.id_secret.get_secret_value()
+        )
+    return scopes
+
+
+def _index(
+    bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Advance
+) -> Indexed:
+    """Write the corpus, each user's with that user's key. A merged twin counts under both ids."""
+    catalog = Scope(
+        Store(bench.service, bench.settings.prefix), None, user_secret(_SECRET, _CATALOG)
+    )
+    groups: dict[str | None, list[Any]] = {}
+    for entry in suite.entries:
+        groups.setdefault(entry.user, []).append(entry.memory)
+    corpus_ids: dict[str, list[str]] = {}
+    owners: dict[str, str | None] = {}
+    done = 0
+    for user, memories in groups.items():
+        scope = catalog if user is None else scopes[user]
+        for result in write(
+            scope,
+            bench.embedder,
+            memories,
+            now=suite.now,
+            new_id=_no_new_id,
+            refresh=True,
+        ):
+            if result.id is None:
+                raise MemoryEsError(f"a memory of the suite was refused: {result.error}")
+            corpus_ids.setdefault(result.id, []).append(str(result.external_id))
+            owners[result.id] = user
+            done += 1
+            advance("index", done, len(suite.entries))
+    return Indexed(scopes, corpus_ids, owners)
+
+
+def _no_new_id() -> str:
+    raise AssertionError("every memory of a corpus has an id of its own")
+
+
+def _ask(
+    bench: Bench,
+    suite: Suite,
+    indexed: Indexed,
+    recipe: str,
+    *,
+    priors: bool,
+    advance: Advance,
+) -> dict[str, RecallResult]:
+    results = {}
+    for position, question in enumerate(suite.questions, start=1):
+        results[question.id] = _recall(
+            bench, indexed.scopes[question.user], question, recipe, suite, priors=priors
+        )
+        advance(recipe, position, len(suite.questions))
+    return results
+
+
+def _recall(
+    bench: Bench, scope: Scope, question: Question, recipe: str, suite: Suite, *, priors: bool
+) -> RecallResult:
+    filters = Filters(until=question.timestamp, exclude_session=question.session)
+    result = recall(
+        scope,
+        bench.embedder,
+        bench.reranker,
+        RecallRequest(
+            query=question.text,
+            k=DEPTH,
+            recipe=recipe,
+            filters=filters,
+            priors=priors,
+            touch=False,
+        ),
+        languages=bench.settings.languages,
+        now=suite.now,
+    )
+    if result.degraded:
+        raise MemoryEsError(f"a degraded answer cannot be measured: {result.degraded[0]}")
+    return result
+
+
+def _sweep(
+    bench: Bench, suite: Suite, indexed: Indexed, recipe: str, advance: Advance
+) -> int:
+    """Every user asks what others asked: any memory of another is a leak."""
+    leaks = 0
+    for position, (user, scope) in enumerate(indexed.scopes.items(), start=1):
+        foreign = [question for question in suite.questions if question.user != user][:SWEEP]
+        for question in foreign:
+            result = _recall(bench, scope, question, recipe, suite, priors=False)
+            leaks += _foreign(result, indexed, user)
+        advance("sweep", position, len(indexed.scopes))
+    return leaks
+
+
+def _foreign(result: RecallResult, indexed: Indexed, user: str) -> int:
+    """Hits that belong to somebody other than ``user`` by the corpus or by the cluster's stamp."""
+    return sum(
+        1
+        for hit in result.hits
+        if hit.kind is not Kind.CATALOG
+        and (hit.owner != user or indexed.owners.get(hit.id) != user)
+    )
+
+
+def _run_of(
+    asked: Mapping[str, RecallResult], indexed: Indexed
+) -> dict[str, dict[str, float]]:
+    """Scores of corpus ids by question, strictly falling by rank."""
+    return {
+        question: {
+            corpus_id: float(-position)
+            for position, corpus_id in enumerate(
+                corpus_id for hit in result.hits for corpus_id in indexed.corpus_ids[hit.id]
+            )
+        }
+        for question, result in asked.items()
+    }
+
+
+def summarise(
+    questions: Sequence[Question], run: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """The measures of a run, over all questions with evidence and by category.
+
+    A question that found nothing counts as zero. Questions without evidence are counted apart,
+    under ``no_evidence``.
+    """
+    judged = [question for question in questions if question.evidence]
+    qrels = [Qrel(q.id, document, 1) for q in judged for document in q.evidence]
+    scored = [
+        ScoredDoc(question, document, score)
+        for question, documents in run.items()
+        for document, score in documents.items()
+    ]
+    values: dict[str, dict[str, float]] = {q.id: dict.fromkeys(MEASURES, 0.0) for q in judged}
+    names = {measure: name for name, measure in MEASURES.items()}
+    for metric in ir_measures.iter_calc(MEASURES.values(), qrels, scored):
+        values[metric.query_id][names[metric.measure]] = metric.value
+    categories = sorted({question.category for question in judged})
+    return {
+        **_means(values.values()),
+        "by_category": {
+            category: {
+                **_means(values[q.id] for q in judged if q.category == category),
+                "queries": sum(1 for q in judged if q.category == category),
+            }
+            for category in categories
+        },
+        "no_evidence": len(questions) - len(judged),
+    }
+
+
+def _means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    table = list(rows)
+    return {
+        name: round(sum(row[name] for row in table) / len(table), 4) if table else 0.0
+        for name in MEASURES
+    }
+
+
+def fingerprint(bench: Bench, suite: Suite, *, priors: bool) -> dict[str, Any]:
+    """What a run depended on. Runs over different corpora must never be compared."""
+    recipes = {
+        name: {leg: weight for leg, weight in recipe.weights.items()}
+        for name, recipe in RECIPES.items()
+    }
+    return {
+        "corpus": suite.fingerprint,
+        "embedding_model": bench.embedder.name,
+        "reranker": bench.reranker.name if bench.reranker else None,
+        "languages": list(bench.settings.languages),
+        "priors": priors,
+        "now": suite.now.isoformat(),
+        "recipes": hashlib.sha256(json.dumps(recipes, sort_keys=True).encode()).hexdigest()[:16],
+        "client": elasticsearch.__versionstr__,
+        "python": system.python_version(),
+    }

@@ -1,0 +1,114 @@
+"""Pure functions on text: cleaning, identity, ids, scripts, passages. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import unicodedata
+from functools import cache
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_SPACE = re.compile(r"\s+")
+#: A token that carries a digit and either a letter or inner punctuation: 4.2.1-beta3, E-1043.
+_CODE = re.compile(r"[^\W_]+(?:[-._/:#+@][^\W_]+)*")
+
+
+def clean(text: str) -> str:
+    """NFC, without NUL, other control characters (tab and line breaks stay) and lone surrogates,
+    trimmed of outer white space. Zero-width joiners inside the text stay: Persian needs them."""
+    return unicodedata.normalize("NFC", _CONTROL.sub("", text)).strip()
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing visible is left: only separators, format and control characters."""
+    return all(unicodedata.category(char)[0] in "ZC" for char in text)
+
+
+def has_words(text: str) -> bool:
+    """Whether the text has a letter, a digit or a symbol such as an emoji: not only punctuation."""
+    return any(unicodedata.category(char)[0] in "LN" or unicodedata.category(char) == "So"
+               for char in text)
+
+
+def identity(text: str) -> str:
+    """The normalised text by which two facts are the same: case and spacing do not matter."""
+    return _SPACE.sub(" ", clean(text)).casefold()
+
+
+def routing(user_id: str) -> str:
+    """Shard routing of a user: hex, because Elasticsearch splits a routing value at commas."""
+    return hashlib.sha256(user_id.encode()).hexdigest()[:16]
+
+
+def user_secret(deployment_secret: str, user_id: str) -> str:
+    """The key of a user's document ids, derived from the deployment's secret (HMAC-SHA256, hex)."""
+    return _hmac(deployment_secret, ["user", user_id])
+
+
+def document_id(secret: str, *parts: str | int) -> str:
+    """Id of a document: 40 hex digits of HMAC-SHA256. Without the user's secret nobody can
+    guess it, occupy it or test for a text by it (a plain hash allows both)."""
+    return _hmac(secret, list(parts))[:40]
+
+
+def _hmac(secret: str, parts: list[str | int]) -> str:
+    message = json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode()
+    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+
+
+def codes(text: str) -> list[str]:
+    """Identifiers in a text (versions, serials, error codes), in order, each once.
+
+    >>> codes("Is it 4.2.1-beta3 or E-1043, from May 2026?")
+    ['4.2.1-beta3', 'E-1043']
+    """
+    found: dict[str, None] = {}
+    for token in _CODE.findall(text):
+        if any(char.isdigit() for char in token) and not token.isdigit():
+            found[token] = None
+    return list(found)
+
+
+@cache
+def _script(char: str) -> str | None:
+    if not char.isalpha():
+        return None
+    name = unicodedata.name(char, "").split(" ")[0]
+    return "CJK" if name in {"CJK", "HIRAGANA", "KATAKANA", "HANGUL"} else name
+
+
+def scripts(text: str) -> frozenset[str]:
+    """Names of the scripts that the letters of a text belong to, for instance {"LATIN", "THAI"}."""
+    return frozenset(script for char in set(text) if (script := _script(char)))
+
+
+#: Scripts of the language analyzers that are not written in Latin.
+_LANGUAGE_SCRIPTS = {
+    "arabic": "ARABIC",
+    "bengali": "BENGALI",
+    "cjk": "CJK",
+    "hindi": "DEVANAGARI",
+    "persian": "ARABIC",
+    "thai": "THAI",
+}
+
+
+def matching_languages(text: str, languages: tuple[str, ...]) -> tuple[str, ...]:
+    """The configured languages whose script occurs in the text; all of them if none does."""
+    present = scripts(text)
+    matching = tuple(
+        name for name in languages if _LANGUAGE_SCRIPTS.get(name, "LATIN") in present
+    )
+    return matching or languages
+
+
+def passages(text: str, *, size: int) -> list[tuple[int, int]]:
+    """Split a long text into passages of at most ``size`` characters, on the largest Unicode
+    boundary that fits (paragraph, sentence, word). Returns (start, end) character offsets."""
+    from semantic_text_splitter import TextSplitter  # only long texts pay for its import
+
+    return [
+        (start, start + len(chunk)) for start, chunk in TextSplitter(size).chunk_indices(text)
+    ]
