@@ -7,7 +7,7 @@ required. Naive times are UTC. Keys that the format does not know become metadat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,51 +57,60 @@ class Question(Frozen):
     session: Keyword | None = None
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Objects of a JSON-lines file with their line numbers. Blank lines are passed over.
+def read_corpus(
+    path: Path, on_error: Callable[[InvalidInput], None] | None = None
+) -> Iterator[CorpusEntry]:
+    """The memories of a corpus, in order. Blank lines are passed over.
+
+    Args:
+        on_error: takes the error of a bad line, and reading goes on; None: it is raised.
 
     Raises:
         NotFound: no such file.
-        InvalidInput: not UTF-8, not JSON or not an object; names file and line.
+        InvalidInput: a bad line; names file, line and field. A byte order mark is always raised:
+            no line of such a file is what it seems.
     """
+    for number, raw in _lines(path):
+        where = f"{path}, line {number}"
+        try:
+            yield entry(number, _parse(where, raw))
+        except InvalidInput as error:
+            if not error.message.startswith(where):
+                error = InvalidInput(where, error.message, remedy=error.remedy)
+            if on_error is None or error.code == "byte_order_mark":
+                raise error from None
+            on_error(error)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if raw.strip():
-                    yield number, _parse_line(path, number, raw)
+            yield from ((n, raw) for n, raw in enumerate(file, start=1) if raw.strip())
     except (FileNotFoundError, IsADirectoryError):
         raise NotFound(f"there is no file {path}", code="no_file") from None
 
 
-def _parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
-    where = f"{path}, line {number}"
+def _parse(where: str, raw: bytes) -> dict[str, Any]:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
-        raise InvalidInput(where, "begins with a byte order mark", remedy="Save it as plain UTF-8")
+        raise InvalidInput(
+            where,
+            "begins with a byte order mark",
+            code="byte_order_mark",
+            remedy="Save the file as UTF-8 without one; nothing was read",
+        )
     try:
         value = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError:
         raise InvalidInput(where, "is not UTF-8", remedy="Convert the file to UTF-8") from None
     except json.JSONDecodeError as error:
         raise InvalidInput(
-            where, f"is not JSON ({error.msg}, column {error.colno})",
-            remedy="One whole JSON object a line",
+            where,
+            f"is not JSON ({error.msg}, column {error.colno})",
+            remedy="Write one whole JSON object a line",
         ) from None
     if not isinstance(value, dict):
         raise InvalidInput(where, "is not a JSON object")
     return value
-
-
-def read_corpus(path: Path) -> Iterator[CorpusEntry]:
-    """The memories of a corpus, in order.
-
-    Raises:
-        InvalidInput: a bad line; the message names file, line and field.
-    """
-    for number, fields in read_lines(path):
-        try:
-            yield entry(number, fields)
-        except InvalidInput as error:
-            raise InvalidInput(f"{path}, line {number}", str(error)) from None
 
 
 def entry(line: int, fields: dict[str, Any]) -> CorpusEntry:
@@ -141,9 +150,12 @@ def read_questions(path: Path) -> Iterator[Question]:
     """The questions of a suite, in order.
 
     Raises:
+        NotFound: no such file.
         InvalidInput: a bad line; the message names file, line and field.
     """
-    for number, fields in read_lines(path):
+    for number, raw in _lines(path):
+        where = f"{path}, line {number}"
+        fields = _parse(where, raw)
         known = {
             key: value
             for key, value in fields.items()
@@ -152,7 +164,7 @@ def read_questions(path: Path) -> Iterator[Question]:
         try:
             yield Question.model_validate(known)
         except ValidationError as error:
-            raise InvalidInput(f"{path}, line {number}", str(invalid_input(error))) from None
+            raise InvalidInput(where, str(invalid_input(error))) from None
 
 
 # --- LoCoMo as published ------------------------------------------------------------------------

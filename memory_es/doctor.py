@@ -75,11 +75,9 @@ def _licence(service: Elasticsearch, now: datetime) -> Check:
 
 def _indices(service: Elasticsearch, settings: Settings, layout: indices.Layout) -> Check:
     indices.require_installed(service, settings.prefix, layout)
-    with translated():
-        counts = [
-            f"{kind} {service.count(index=alias(settings.prefix, kind))['count']}" for kind in Kind
-        ]
-    return Check("indices", "ok", f"{layout.embedding_model}; {', '.join(counts)}")
+    found = indices.counts(service, settings.prefix)
+    counts = ", ".join(f"{kind} {count}" for kind, count in found.items())
+    return Check("indices", "ok", f"{layout.embedding_model}; {counts}")
 
 
 def _templates(service: Elasticsearch, settings: Settings, layout: indices.Layout) -> Check:

@@ -270,6 +270,18 @@ def check_layout(service: Elasticsearch, prefix: str, layout: Layout) -> dict[st
     return live
 
 
+def counts(service: Elasticsearch, prefix: str) -> dict[str, int | None]:
+    """Documents by kind, of all users; None where there is no index yet."""
+    found: dict[str, int | None] = {}
+    with translated():
+        for kind in Kind:
+            try:
+                found[str(kind)] = service.count(index=alias(prefix, kind))["count"]
+            except elasticsearch.NotFoundError:
+                found[str(kind)] = None
+    return found
+
+
 def require_installed(service: Elasticsearch, prefix: str, layout: Layout) -> None:
     """Check that every index is there and fits. Raises SetupError."""
     live = check_layout(service, prefix, layout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -19,11 +19,14 @@ from memory_es import cluster, doctor, indices, keyring, node, security, store
 from memory_es.config import Settings
 from memory_es.credentials import UserCredentials, check_user_id
 from memory_es.errors import AccessDenied, Conflict, Unavailable
+from memory_es.evaluate import Advance, Bench, run_suite
 from memory_es.models import Embedder, Progress, Reranker, load_embedder, load_reranker
+from memory_es.queries import RECIPES
 from memory_es.recall import recall
 from memory_es.requests import RecallRequest, RecallResult, WriteResult
 from memory_es.schema import AnyNewMemory, Kind, invalid_input, parse_new_memory
 from memory_es.store import Store
+from memory_es.suites import Suite
 from memory_es.text import user_secret
 from memory_es.usage import Touch, UsageRecorder
 from memory_es.write import Scope, write
@@ -39,6 +42,10 @@ def _now() -> datetime:
 
 def _new_id() -> str:
     return uuid.uuid4().hex
+
+
+def _no_advance(_stage: str, _done: int, _of: int) -> None:
+    return
 
 
 def _silent(_message: str) -> None:
@@ -200,6 +207,23 @@ class Platform:
             service=self.service, layout=self.layout, settings=self.settings, now=self.clock()
         )
 
+    def status(self) -> dict[str, Any]:
+        """Where the cluster is, its version and licence, how many memories there are.
+
+        Raises:
+            Unavailable: it does not answer.
+        """
+        facts = cluster.cluster_facts(self.service(), self.clock())
+        days = facts.licence_days
+        return {
+            "url": self._url(),
+            "elasticsearch": facts.server_version,
+            "licence": facts.licence,
+            "licence_days": None if days is None else round(days, 1),
+            "prefix": self.settings.prefix,
+            **indices.counts(self.service(), self.settings.prefix),
+        }
+
     # --- users ---
 
     def add_user(self, user_id: str) -> tuple[UserCredentials, bool]:
@@ -281,6 +305,39 @@ class Platform:
             new_id=self.new_id,
             refresh=refresh,
         )
+
+    # --- evaluation ---
+
+    def evaluate(
+        self,
+        suite: Suite,
+        recipes: Sequence[str] | None = None,
+        *,
+        priors: bool = False,
+        advance: Advance = _no_advance,
+    ) -> dict[str, Any]:
+        """Measure recall on a suite, in indices of its own that are removed afterwards.
+
+        Args:
+            recipes: names of ``queries.RECIPES``; None: all that can run here.
+            advance: told (stage, done, of).
+
+        Returns:
+            See ``evaluate.run_suite``.
+        """
+        reranker = self.reranker()
+        runnable = [name for name, recipe in RECIPES.items() if reranker or not recipe.rerank]
+        prefix = f"eval_{suite.fingerprint[:8]}_{self.new_id()[:8]}"
+        service = self.service()
+        cluster.require_isolation(cluster.cluster_facts(service, self.clock()))
+        bench = Bench(
+            service=service,
+            client=self.client(),
+            settings=self.settings.model_copy(update={"prefix": prefix}),
+            embedder=self.embedder(),
+            reranker=reranker,
+        )
+        return run_suite(bench, suite, recipes or runnable, priors=priors, advance=advance)
 
     # --- usage ---
 
