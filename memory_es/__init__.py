@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["Memory", "Platform", "Settings"]
-_HOMES = {"Memory": "memory_es.memory", "Platform": "memory_es.memory", "Settings": "memory_es.config"}
+_HOMES = {
+    "Memory": "memory_es.memory",
+    "Platform": "memory_es.memory",
+    "Settings": "memory_es.config",
+}
 
 
 def __getattr__(name: str) -> Any:

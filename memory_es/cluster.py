@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 
 import elasticsearch
 from elasticsearch import Elasticsearch
@@ -35,7 +36,7 @@ def cluster_facts(service: Elasticsearch, now: datetime) -> ClusterFacts:
     Raises:
         SetupError: ``version_mismatch``: server and client have different major versions.
     """
-    client_version = elasticsearch.__versionstr__
+    client_version = version("elasticsearch")
     headers = {**service._headers, "accept": "application/json"}  # noqa: SLF001 -- no public way
     with translated():
         answer = service.transport.perform_request(
@@ -64,7 +65,9 @@ def cluster_facts(service: Elasticsearch, now: datetime) -> ClusterFacts:
     return ClusterFacts(
         server_version=versions[0],
         client_version=client_version,
-        licence=licence["type"] if licence["status"] == "active" else f"{licence['type']} (expired)",
+        licence=licence["type"]
+        if licence["status"] == "active"
+        else f"{licence['type']} (expired)",
         licence_days=(expiry / 1000 - now.timestamp()) / 86_400 if expiry else None,
         security=_security_on(service),
     )

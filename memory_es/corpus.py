@@ -193,12 +193,12 @@ def read_locomo(path: Path) -> tuple[list[CorpusEntry], list[Question]]:
 def _locomo_sample(sample: dict[str, Any]) -> tuple[list[CorpusEntry], list[Question]]:
     user = str(sample["sample_id"])
     conversation = sample["conversation"]
-    entries = []
+    entries: list[CorpusEntry] = []
     number = 1
     while turns := conversation.get(f"session_{number}"):
-        told = datetime.strptime(
-            conversation[f"session_{number}_date_time"], _LOCOMO_TIME
-        ).replace(tzinfo=UTC)
+        told = datetime.strptime(conversation[f"session_{number}_date_time"], _LOCOMO_TIME).replace(
+            tzinfo=UTC
+        )
         for index, turn in enumerate(turns):
             fields = {
                 "id": f"{user}:{turn['dia_id']}",
@@ -216,7 +216,9 @@ def _locomo_sample(sample: dict[str, Any]) -> tuple[list[CorpusEntry], list[Ques
     questions = []
     for index, asked in enumerate(sample["qa"]):
         category = _LOCOMO_CATEGORIES.get(asked["category"])
-        named = [part for raw in asked.get("evidence", []) for part in raw.replace(";", " ").split()]
+        named = [
+            part for raw in asked.get("evidence", []) for part in raw.replace(";", " ").split()
+        ]
         evidence = tuple(dict.fromkeys(f"{user}:{part}" for part in named))
         evidence = tuple(id_ for id_ in evidence if id_ in known)
         if category is not None and evidence:

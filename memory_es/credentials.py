@@ -10,6 +10,10 @@ from memory_es.errors import InvalidInput
 from memory_es.schema import Frozen
 from memory_es.text import is_blank
 
+#: Characters (UTF-16 units) of a key's name, a limit of Elasticsearch.
+MAX_KEY_NAME = 256
+
+
 def check_user_id(user_id: str) -> str:
     """The one rule for user ids: any Unicode text that is not blank, has no control characters,
     lone surrogates or outer white space, and whose quoted form fits into a key's name (256
@@ -23,10 +27,8 @@ def check_user_id(user_id: str) -> str:
     if user_id != user_id.strip() or any(
         char < " " or char == "\x7f" or "\ud800" <= char <= "\udfff" for char in user_id
     ):
-        raise InvalidInput(
-            "user", "has outer white space, control characters or lone surrogates"
-        )
-    if len(key_name(user_id).encode("utf-16-le")) // 2 > 256:
+        raise InvalidInput("user", "has outer white space, control characters or lone surrogates")
+    if len(key_name(user_id).encode("utf-16-le")) // 2 > MAX_KEY_NAME:
         raise InvalidInput(
             "user", "is too long", remedy="Use at most 247 characters (a quote counts twice)"
         )

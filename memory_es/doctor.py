@@ -48,7 +48,7 @@ def diagnose(
         if run("indices", lambda: _indices(service(), settings, layout())):
             run("templates", lambda: _templates(service(), settings, layout()))
             run("vectors", lambda: _vectors(service(), settings.prefix))
-        run("keys", lambda: _keys(service(), settings.prefix))
+        run("keys", lambda: _keys(service()))
     return checks
 
 
@@ -83,9 +83,7 @@ def _indices(service: Elasticsearch, settings: Settings, layout: indices.Layout)
 def _templates(service: Elasticsearch, settings: Settings, layout: indices.Layout) -> Check:
     stale = indices.drift(service, settings, layout)
     if stale:
-        return Check(
-            "templates", "warning", f"{', '.join(stale)} differ. Run `memory-es init`"
-        )
+        return Check("templates", "warning", f"{', '.join(stale)} differ. Run `memory-es init`")
     return Check("templates", "ok", "as this version of memory_es installs them")
 
 
@@ -100,8 +98,8 @@ def _vectors(service: Elasticsearch, prefix: str) -> Check:
     return Check("vectors", "ok", "every memory that can have a vector has one")
 
 
-def _keys(service: Elasticsearch, prefix: str) -> Check:
-    bad = security.keys_without_identity(service, prefix)
+def _keys(service: Elasticsearch) -> Check:
+    bad = security.keys_without_identity(service)
     if bad:
         return Check(
             "keys", "failed", f"keys without a user: {', '.join(bad)}. Invalidate them by id"

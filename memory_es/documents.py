@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from memory_es.schema import SCHEMA_VERSION, Frozen, Kind
 
+
 class Passage(Frozen):
     """Part of a long text, as character offsets into ``embedded_text``; its vector beside it."""
 

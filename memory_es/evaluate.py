@@ -7,6 +7,7 @@ import json
 import platform as system
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import elasticsearch
@@ -144,9 +145,7 @@ def _scopes(bench: Bench, users: Iterable[str], keys: list[str]) -> dict[str, Sc
     return scopes
 
 
-def _index(
-    bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Advance
-) -> Indexed:
+def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Advance) -> Indexed:
     """Write the corpus, each user's with that user's key. A merged twin counts under both ids."""
     catalog = Scope(
         Store(bench.service, bench.settings.prefix), None, user_secret(_SECRET, _CATALOG)
@@ -222,9 +221,7 @@ def _recall(
     return result
 
 
-def _sweep(
-    bench: Bench, suite: Suite, indexed: Indexed, recipe: str, advance: Advance
-) -> int:
+def _sweep(bench: Bench, suite: Suite, indexed: Indexed, recipe: str, advance: Advance) -> int:
     """Every user asks what others asked: any memory of another is a leak."""
     leaks = 0
     for position, (user, scope) in enumerate(indexed.scopes.items(), start=1):
@@ -246,9 +243,7 @@ def _foreign(result: RecallResult, indexed: Indexed, user: str) -> int:
     )
 
 
-def _run_of(
-    asked: Mapping[str, RecallResult], indexed: Indexed
-) -> dict[str, dict[str, float]]:
+def _run_of(asked: Mapping[str, RecallResult], indexed: Indexed) -> dict[str, dict[str, float]]:
     """Scores of corpus ids by question, strictly falling by rank."""
     return {
         question: {
@@ -304,10 +299,7 @@ def _means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def fingerprint(bench: Bench, suite: Suite, *, priors: bool) -> dict[str, Any]:
     """What a run depended on. Runs over different corpora must never be compared."""
-    recipes = {
-        name: {leg: weight for leg, weight in recipe.weights.items()}
-        for name, recipe in RECIPES.items()
-    }
+    recipes = {name: dict(recipe.weights) for name, recipe in RECIPES.items()}
     return {
         "corpus": suite.fingerprint,
         "embedding_model": bench.embedder.name,
@@ -316,6 +308,6 @@ def fingerprint(bench: Bench, suite: Suite, *, priors: bool) -> dict[str, Any]:
         "priors": priors,
         "now": suite.now.isoformat(),
         "recipes": hashlib.sha256(json.dumps(recipes, sort_keys=True).encode()).hexdigest()[:16],
-        "client": elasticsearch.__versionstr__,
+        "client": version("elasticsearch"),
         "python": system.python_version(),
     }

@@ -56,7 +56,9 @@ def secret_check(secret: str) -> str:
 
 def available_languages() -> list[str]:
     """Languages that have an analyzer file."""
-    return sorted(path.stem for path in (resources.folder("index_templates") / "languages").glob("*.json"))
+    return sorted(
+        path.stem for path in (resources.folder("index_templates") / "languages").glob("*.json")
+    )
 
 
 def render(settings: Settings, layout: Layout) -> dict[str, dict[str, Any]]:
@@ -302,7 +304,9 @@ def remove(service: Elasticsearch, prefix: str) -> None:
         if indices:
             service.indices.delete(index=indices, ignore_unavailable=True)
         for index in INDICES:
-            service.options(ignore_status=404).indices.delete_index_template(name=alias(prefix, index))
+            service.options(ignore_status=404).indices.delete_index_template(
+                name=alias(prefix, index)
+            )
         for component in _COMPONENTS:
             service.options(ignore_status=404).cluster.delete_component_template(
                 name=f"{prefix}-{component}"

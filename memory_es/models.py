@@ -66,7 +66,8 @@ def unit(vectors: NDArray[Any]) -> Vectors:
     if not np.isfinite(vectors).all():
         raise ModelError("the embedder returned NaN or infinity", code="bad_vector")
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    scaled: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    return scaled
 
 
 class OnnxE5:
@@ -86,6 +87,8 @@ class OnnxE5:
         self._tokenizer = tokenizer
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        # idle threads that spin slow down Elasticsearch on the same machine
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(
             str(next(folder.glob("*.onnx"))), options, providers=["CPUExecutionProvider"]
         )
@@ -118,7 +121,7 @@ class OnnxE5:
         }
         try:
             hidden = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
-        except Exception as error:  # ONNX Runtime raises classes of its own C extension
+        except Exception as error:  # noqa: BLE001 -- ONNX Runtime raises classes of its own C extension
             raise ModelError(f"{self.name} failed: {type(error).__name__}") from None
         weights = mask[:, :, None].astype(np.float32)
         return unit((hidden * weights).sum(axis=1) / weights.sum(axis=1))

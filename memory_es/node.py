@@ -28,7 +28,9 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +38,21 @@ import psutil  # type: ignore[import-untyped]  # ships no types
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from memory_es import artifacts, node_files
-from memory_es.errors import SetupError
-from memory_es.node_files import Credentials, License, credentials
+from memory_es.errors import InvalidInput, SetupError
+from memory_es.node_files import Credentials, Launch, License, credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Credentials", "License", "NodeInfo", "credentials", "down", "status", "up"]
 
-_START_TIMEOUT = 120.0
+#: A loaded machine of two cores took 71 s once; a node that dies is noticed at once.
+_START_TIMEOUT = 180.0
 #: How long the node may refuse its own password: the security index may still be recovering.
 _REFUSAL_TIMEOUT = 20.0
+
+#: Linux derives a process's age from the clock at boot, which may be corrected by seconds.
+_CLOCK_SLACK = 10.0
 
 #: Loopback must not go through a proxy that the environment names.
 _HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -79,45 +85,49 @@ def up(
     *,
     heap: str = "1g",
     port: int | None = None,
-    license: License = "trial",  # noqa: A002 - the word of Elasticsearch and its users
+    license: License = "trial",  # noqa: A002 -- the word of Elasticsearch and its users
     progress: Callable[[str], None] = lambda _line: None,
 ) -> tuple[NodeInfo, bool]:
     """Start the node, or return the one that runs. The flag says whether it was started now.
 
-    Data, password and, where it is still free, the port survive a restart. ``license`` matters
-    for the first start on new data only. Two calls at once start one node: the second waits.
+    Data, password and, where it is still free, the port survive a restart. A running node is
+    returned as it is, whatever heap or port is asked for; ``license`` matters for the first
+    start on new data only. Two calls at once start one node: the second waits.
 
     Raises:
+        InvalidInput: ``heap`` is not a size such as ``512m`` or ``2g``.
         SetupError: ``java_missing``, ``port_taken``, ``state_dir_unreachable``,
-            ``state_dir_unwritable``, ``node_died``, ``node_slow``, ``password_refused``, and
-            what ``artifacts.ensure_distribution`` raises.
+            ``state_dir_unwritable``, ``cache_dir_unreachable``, ``java_home_unreachable``,
+            ``node_died``, ``node_slow``, ``password_refused``, and what
+            ``artifacts.ensure_distribution`` raises.
     """
-    state_dir = state_dir.absolute()
+    if not re.fullmatch(r"\d+[mg]", heap):
+        raise InvalidInput("heap", f"{heap!r} is not a size such as 512m or 2g")
+    state_dir = state_dir.resolve()  # one node, however the path is spelt
     node_files.make_state_dir(state_dir)
-    with node_files.locked(state_dir):
+    with artifacts.locked(
+        state_dir / "lock", lambda: progress("Waiting for another process that starts the node")
+    ):
         running = status(state_dir)
         if running is not None:
             return running, False
-        distribution = artifacts.ensure_distribution(cache_dir.absolute(), progress)
-        java = artifacts.find_java()
-        for path in (state_dir, distribution / "bin" / "elasticsearch", java / "bin" / "java"):
-            node_files.require_reachable(path)
-        for leftover in _processes(state_dir):  # the caller that started it was killed
+        for leftover in _processes(state_dir):  # whoever started it was killed
             _stop(leftover, timeout=30)
-        node_files.make_own_folders(state_dir)
-        chosen = _choose_port(state_dir, port)
-        for last_try in (False, True):
-            node_files.write_config(
-                state_dir, distribution, java, heap=heap, port=chosen, license=license
-            )
-            progress(f"Starting Elasticsearch {_version(distribution)} on 127.0.0.1:{chosen}")
-            try:
-                return _start(state_dir, distribution, java, chosen), True
-            except SetupError as error:
-                if last_try or port is not None or "Address already in use" not in error.message:
-                    raise
-                chosen = _free_port()  # somebody took it between our probe and the node
-    raise AssertionError  # the loop returns or raises
+        try:
+            return _start_once(
+                Launch(
+                    state_dir=state_dir,
+                    distribution=artifacts.ensure_distribution(cache_dir.resolve(), progress),
+                    java=artifacts.find_java(),
+                    heap=heap,
+                    port=_choose_port(state_dir, port),
+                    license=license,
+                ),
+                progress,
+                may_move=port is None,
+            ), True
+        except OSError as error:
+            raise node_files.unwritable(state_dir, error) from error
 
 
 def down(state_dir: Path, *, timeout: float = 30) -> bool:
@@ -125,10 +135,10 @@ def down(state_dir: Path, *, timeout: float = 30) -> bool:
 
     The process gets SIGTERM and, after ``timeout`` seconds, SIGKILL.
     """
-    state_dir = state_dir.absolute()
+    state_dir = state_dir.resolve()
     if not state_dir.is_dir():
         return False
-    with node_files.locked(state_dir):
+    with artifacts.locked(state_dir / "lock", lambda: None):
         found = _processes(state_dir)
         for process in found:
             _stop(process, timeout)
@@ -137,7 +147,7 @@ def down(state_dir: Path, *, timeout: float = 30) -> bool:
 
 def status(state_dir: Path) -> NodeInfo | None:
     """Return the node if its process runs and is ours. Asks the system, not the network."""
-    state_dir = state_dir.absolute()
+    state_dir = state_dir.resolve()
     record = node_files.read_json(state_dir / "node.json")
     login = credentials(state_dir)
     process = _recorded(record, state_dir)
@@ -159,11 +169,10 @@ def status(state_dir: Path) -> NodeInfo | None:
 
 
 def _recorded(record: dict[str, Any], state_dir: Path) -> psutil.Process | None:
-    """The process of ``node.json``, unless its number now belongs to another (after a reboot)."""
+    """Return the process of ``node.json``, unless its number now belongs to another one."""
     try:
         process = psutil.Process(record["pid"])
-        # Linux derives this time from the clock at boot, which may be corrected by seconds.
-        same_age = abs(process.create_time() - record["create_time"]) < 10
+        same_age = abs(process.create_time() - record["create_time"]) < _CLOCK_SLACK
         alive = process.status() != psutil.STATUS_ZOMBIE
     except (KeyError, TypeError, ValueError, psutil.Error):
         return None
@@ -212,10 +221,6 @@ def _stop(process: psutil.Process, timeout: float) -> None:
 # --- starting --------------------------------------------------------------------------------
 
 
-def _version(distribution: Path) -> str:
-    return distribution.name.split("-")[1]
-
-
 def _port_is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -245,88 +250,110 @@ def _choose_port(state_dir: Path, port: int | None) -> int:
     return port
 
 
-def _start(state_dir: Path, distribution: Path, java: Path, port: int) -> NodeInfo:
-    deadline = time.monotonic() + _START_TIMEOUT
-    url = f"http://127.0.0.1:{port}"
-    boot_log = state_dir / "boot.log"
-    user = node_files.run_as()
-    owner: dict[str, Any] = {}
-    if user is not None:
-        owner = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+def _start_once(launch: Launch, progress: Callable[[str], None], *, may_move: bool) -> NodeInfo:
+    node_files.require_reachable(launch.state_dir, "MEMORY_ES_STATE_DIR")
+    elasticsearch = launch.distribution / "bin" / "elasticsearch"
+    node_files.require_reachable(elasticsearch, "MEMORY_ES_CACHE_DIR")
+    node_files.require_reachable(launch.java / "bin" / "java", "JAVA_HOME")
+    node_files.make_own_folders(launch.state_dir)
+    node_files.write_config(launch)
+    progress(f"Starting Elasticsearch {launch.version} on 127.0.0.1:{launch.port}")
     try:
-        descriptor = os.open(boot_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as log:
-            # -d: the launcher returns when the node listens, and leaves it without a terminal.
-            launcher = subprocess.Popen(
-                [distribution / "bin" / "elasticsearch", "-d"],
-                env=node_files.environment(state_dir, java),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                **owner,
-            )
-        try:
-            code = launcher.wait(timeout=_START_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise _slow(boot_log) from None
-        process = next(iter(_processes(state_dir)), None)
-        if code != 0 or process is None:
-            raise _died(boot_log)
-        _await_health(url, state_dir, process, deadline)
-        record = {
-            "pid": process.pid,
-            "create_time": process.create_time(),
-            "port": port,
-            "url": url,
-            "version": _version(distribution),
-        }
-        node_files.write(state_dir / "node.json", json.dumps(record))
+        return _start(launch)
+    except SetupError as error:
+        if not may_move or "Address already in use" not in error.message:
+            raise
+        # Somebody took the port between our probe and the node.
+        return _start_once(replace(launch, port=_free_port()), progress, may_move=False)
+
+
+def _start(launch: Launch) -> NodeInfo:
+    try:
+        return _boot(launch)
     except BaseException:  # also Ctrl-C: no half-started node stays behind
-        for leftover in _processes(state_dir):
+        for leftover in _processes(launch.state_dir):
             _stop(leftover, timeout=5)
         raise
-    found = status(state_dir)
-    if found is None:
+
+
+def _boot(launch: Launch) -> NodeInfo:
+    deadline = time.monotonic() + _START_TIMEOUT
+    boot_log = launch.state_dir / "boot.log"
+    code = _run_launcher(launch, boot_log)
+    process = next(iter(_processes(launch.state_dir)), None)
+    if code != 0 or process is None:
         raise _died(boot_log)
+    url = f"http://127.0.0.1:{launch.port}"
+    _await_health(url, launch.state_dir, process, deadline)
+    record = {
+        "pid": process.pid,
+        "create_time": process.create_time(),
+        "port": launch.port,
+        "url": url,
+        "version": launch.version,
+    }
+    node_files.write(launch.state_dir / "node.json", json.dumps(record))
+    found = status(launch.state_dir)
+    if found is None:
+        raise _died(node_files.log_path(launch.state_dir))
     return found
 
 
-def _await_health(
-    url: str, state_dir: Path, process: psutil.Process, deadline: float
-) -> None:
+def _run_launcher(launch: Launch, boot_log: Path) -> int:
+    owner = node_files.run_as()
+    as_user: dict[str, Any] = {}
+    if owner is not None:
+        as_user = {"user": owner.user, "group": owner.group, "extra_groups": []}
+    descriptor = os.open(boot_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as log:
+        launcher = subprocess.Popen(
+            # -d: it returns when the node listens, and leaves the node without a terminal.
+            [launch.distribution / "bin" / "elasticsearch", "-d"],
+            env=node_files.environment(launch),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **as_user,
+        )
+    try:
+        return launcher.wait(timeout=_START_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise _slow(boot_log) from None
+
+
+def _await_health(url: str, state_dir: Path, process: psutil.Process, deadline: float) -> None:
     """Wait until the shards are there and the licence is: DLS is refused before that."""
+    log = node_files.log_path(state_dir)
     login = credentials(state_dir)
-    if login is None:
-        raise AssertionError(state_dir)  # written before the start
     refused_since: float | None = None
-    while time.monotonic() < deadline:
+    while login is not None and time.monotonic() < deadline:
         if _gone(process):
-            raise _died(node_files.log_path(state_dir))
+            raise _died(log)
         code, health = _get(f"{url}/_cluster/health?wait_for_status=yellow&timeout=2s", login)
-        if code == 200 and health.get("timed_out") is False:
+        if code == HTTPStatus.OK and health.get("timed_out") is False:
             code, licence = _get(f"{url}/_license", login)
-            if code == 200 and licence.get("license"):
+            if code == HTTPStatus.OK and licence.get("license"):
                 return
-        if code == 401:
+        if code == HTTPStatus.UNAUTHORIZED:
             refused_since = refused_since or time.monotonic()
             if time.monotonic() - refused_since > _REFUSAL_TIMEOUT:
                 raise SetupError(
-                    "the node refuses the password in credentials.json",
+                    f"the node refuses the password in {state_dir / 'credentials.json'}",
                     code="password_refused",
-                    remedy="If the password of elastic was changed, write the new one there;"
-                    " otherwise start on an empty state folder",
+                    remedy="If somebody changed the password of elastic, write the new one into"
+                    " that file",
                 )
         time.sleep(0.1)
-    raise _slow(node_files.log_path(state_dir))
+    raise _slow(log)
 
 
 def _get(url: str, login: Credentials) -> tuple[int, dict[str, Any]]:
     """Status and body; (0, {}) while nothing useful answers."""
     pair = f"{login.username}:{login.password.get_secret_value()}"
     token = base64.b64encode(pair.encode()).decode()
-    request = urllib.request.Request(url, headers={"Authorization": f"Basic {token}"})  # noqa: S310 - our own http://127.0.0.1
+    request = urllib.request.Request(url, headers={"Authorization": f"Basic {token}"})  # noqa: S310 -- our own loopback address
     try:
         with _HTTP.open(request, timeout=10) as answer:
             body = json.load(answer)
@@ -348,14 +375,14 @@ def _slow(log: Path) -> SetupError:
 
 def _died(log: Path) -> SetupError:
     return SetupError(
-        f"Elasticsearch stopped while starting: {last_words(log)} (log: {log})",
+        f"Elasticsearch stopped while starting: {_last_words(log)} (log: {log})",
         code="node_died",
         remedy="Mend the cause that the log names, then try again",
     )
 
 
-def last_words(log: Path) -> str:
-    """The line of a log that names the cause, else its last one."""
+def _last_words(log: Path) -> str:
+    """Return the line of a log that names the cause, else its last one."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

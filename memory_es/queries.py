@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic import JsonValue
+
 from memory_es.errors import InvalidInput
 from memory_es.requests import Filters, RecallRequest
 from memory_es.schema import OWNED, Kind
@@ -170,7 +172,7 @@ def filter_clause(filters: Filters, kind: Kind, user_id: str, now: datetime) -> 
     return {"filter": must, "must_not": must_not}
 
 
-def _flattened(value: str | float | bool) -> str:
+def _flattened(value: JsonValue) -> str:
     """A ``flattened`` field compares values as the strings that they are in JSON."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -256,9 +256,7 @@ def _rerank(
     return blend(order, by_score), scored
 
 
-def _priors(
-    key: _Key, document: Stored, usage: Stored | None, now: datetime
-) -> dict[str, float]:
+def _priors(key: _Key, document: Stored, usage: Stored | None, now: datetime) -> dict[str, float]:
     return priors(
         kind=key.kind,
         event_time=datetime.fromisoformat(document.source["event_time"]),

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from memory_es.schema import MAX_K, Frozen, Keyword, Kind, Timestamp, clean_value, visible
 
+
 class WriteResult(Frozen):
     """What became of one item of a write, in the order given.
 

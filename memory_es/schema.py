@@ -46,6 +46,7 @@ OWNED = (Kind.EPISODIC, Kind.SEMANTIC, Kind.PROCEDURAL)
 
 
 def clean_value(value: Any) -> Any:
+    """Validator: strings are cleaned, anything else is left to the type's own check."""
     return clean(value) if isinstance(value, str) else value
 
 
@@ -58,6 +59,7 @@ def _keyword(value: str) -> str:
 
 
 def visible(value: str) -> str:
+    """Validator: refuses a text without a visible character."""
     if is_blank(value):
         raise ValueError("is empty; give at least one visible character")
     return value
@@ -192,6 +194,7 @@ class NewPlaybook(_Worded):
 
     @property
     def embedded_text(self) -> str:
+        """Name, trigger, description, text and steps, a line each, none twice."""
         parts = [self.name, self.trigger, self.description, self.text, *self.steps]
         return "\n".join(dict.fromkeys(part for part in parts if part))
 
@@ -205,6 +208,7 @@ class NewCatalogEntry(NewMemory):
 
     @property
     def embedded_text(self) -> str:
+        """Title and text."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 

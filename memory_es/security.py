@@ -102,15 +102,13 @@ def works(client: Elasticsearch, credentials: UserCredentials) -> bool:
     """
     try:
         with translated():
-            client.options(
-                api_key=credentials.api_key.get_secret_value()
-            ).security.authenticate()
+            client.options(api_key=credentials.api_key.get_secret_value()).security.authenticate()
     except AccessDenied:
         return False
     return True
 
 
-def keys_without_identity(service: Elasticsearch, prefix: str) -> list[str]:
+def keys_without_identity(service: Elasticsearch) -> list[str]:
     """Ids of live keys named like ours whose metadata names no user: the stamp would keep the
     owner that such a key writes into a body."""
     with translated():

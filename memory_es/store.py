@@ -12,6 +12,7 @@ from typing import Any
 
 import elastic_transport
 import elasticsearch
+from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch, helpers
 
 from memory_es.config import Settings
@@ -33,7 +34,7 @@ def connect(url: str, settings: Settings) -> Elasticsearch:
     the service's. No request is sent."""
     return Elasticsearch(
         url,
-        ca_certs=str(settings.elasticsearch_ca_certs) if settings.elasticsearch_ca_certs else None,
+        ca_certs=str(ca_certs) if (ca_certs := settings.elasticsearch_ca_certs) else DEFAULT,
         request_timeout=settings.request_timeout,
         retry_on_status=_RETRY_STATUS,
         retry_on_timeout=True,
@@ -94,7 +95,7 @@ def _from_status(status: int, cause: Mapping[str, Any]) -> MemoryEsError:
         return AccessDenied(
             "the cluster refuses the credentials (revoked, expired or wrong)",
             code="unauthenticated",
-            remedy="Mint a new key with `memory-es users add USER`, or check ELASTICSEARCH_PASSWORD",
+            remedy="Make a key with `memory-es users add USER`, or check ELASTICSEARCH_PASSWORD",
         )
     if status == 403:
         return AccessDenied("the cluster forbids this with these credentials", code="forbidden")

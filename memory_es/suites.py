@@ -70,8 +70,12 @@ def load_suite(path: Path) -> Suite:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
-    return Suite(path.stem if path.is_file() else path.resolve().name, entries, questions,
-                 digest.hexdigest()[:16])
+    return Suite(
+        path.stem if path.is_file() else path.resolve().name,
+        entries,
+        questions,
+        digest.hexdigest()[:16],
+    )
 
 
 def _check(path: Path, entries: Sequence[CorpusEntry], questions: Sequence[Question]) -> None:

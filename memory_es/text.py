@@ -28,8 +28,9 @@ def is_blank(text: str) -> bool:
 
 def has_words(text: str) -> bool:
     """Whether the text has a letter, a digit or a symbol such as an emoji: not only punctuation."""
-    return any(unicodedata.category(char)[0] in "LN" or unicodedata.category(char) == "So"
-               for char in text)
+    return any(
+        unicodedata.category(char)[0] in "LN" or unicodedata.category(char) == "So" for char in text
+    )
 
 
 def identity(text: str) -> str:
@@ -98,9 +99,7 @@ _LANGUAGE_SCRIPTS = {
 def matching_languages(text: str, languages: tuple[str, ...]) -> tuple[str, ...]:
     """The configured languages whose script occurs in the text; all of them if none does."""
     present = scripts(text)
-    matching = tuple(
-        name for name in languages if _LANGUAGE_SCRIPTS.get(name, "LATIN") in present
-    )
+    matching = tuple(name for name in languages if _LANGUAGE_SCRIPTS.get(name, "LATIN") in present)
     return matching or languages
 
 
@@ -109,6 +108,4 @@ def passages(text: str, *, size: int) -> list[tuple[int, int]]:
     boundary that fits (paragraph, sentence, word). Returns (start, end) character offsets."""
     from semantic_text_splitter import TextSplitter  # only long texts pay for its import
 
-    return [
-        (start, start + len(chunk)) for start, chunk in TextSplitter(size).chunk_indices(text)
-    ]
+    return [(start, start + len(chunk)) for start, chunk in TextSplitter(size).chunk_indices(text)]

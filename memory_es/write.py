@@ -113,7 +113,9 @@ def write(
         for item in items:
             item.id = _id(scope, item, new_id)
         results |= _store(scope, embedder, items, now)
-        touched |= {result.kind for result in results.values() if result.status == "created" and result.kind}
+        touched |= {
+            result.kind for result in results.values() if result.status == "created" and result.kind
+        }
         yield from (results[position] for position, _ in chunk)
     if refresh and touched:
         scope.store.refresh(sorted(touched))
@@ -133,16 +135,20 @@ def _parse(
     for position, raw in chunk:
         try:
             memory = raw if isinstance(raw, NewMemory) else parse_new_memory(dict(raw))
-            if (memory.kind is Kind.CATALOG) != (scope.user_id is None):
-                raise InvalidInput(
-                    "kind",
-                    "the catalog has no owner and is written by an operator alone",
-                    remedy="Write it through the platform, without a user",
-                )
+            _check_owner(scope, memory)
             items.append(_Item(position, memory))
         except InvalidInput as error:
             results[position] = WriteResult(position=position, status="failed", error=str(error))
     return results, items
+
+
+def _check_owner(scope: Scope, memory: AnyNewMemory) -> None:
+    if (memory.kind is Kind.CATALOG) != (scope.user_id is None):
+        raise InvalidInput(
+            "kind",
+            "the catalog has no owner and is written by an operator alone",
+            remedy="Write it through the platform, without a user",
+        )
 
 
 # --- turns ------------------------------------------------------------------------------------
@@ -160,7 +166,9 @@ def _place_turns(scope: Scope, items: list[_Item], sessions: dict[str, _Turn]) -
                 by_session.setdefault(item.memory.session_id, []).append((item, item.memory))
     for session, episodes in by_session.items():
         # unnumbered turns follow in the order given; the sort is stable
-        for item, episode in sorted(episodes, key=lambda pair: -1 if pair[1].turn is None else pair[1].turn):
+        for item, episode in sorted(
+            episodes, key=lambda pair: -1 if pair[1].turn is None else pair[1].turn
+        ):
             last = sessions.get(session)
             number = episode.turn
             if last is None or (number is not None and number != last.number + 1):
@@ -242,9 +250,13 @@ def _store(
         ),
         refresh=False,
     )
-    conflicts = [ref for ref, error in outcome.items() if error is not None and error.code == "conflict"]
+    conflicts = [
+        ref for ref, error in outcome.items() if error is not None and error.code == "conflict"
+    ]
     seen = set(scope.store.fetch(conflicts, source=False)) if conflicts else set()
-    flagged = {item.id for item, document in zip(fresh, documents, strict=True) if document.needs_embedding}
+    flagged = {
+        item.id for item, document in zip(fresh, documents, strict=True) if document.needs_embedding
+    }
     return {
         item.position: _result(
             item,
@@ -267,8 +279,14 @@ def _result(
     }
     if error is None or duplicate:
         status = "created" if created and error is None else "duplicate"
-        return WriteResult(**common, status=status, id=item.id, needs_embedding=flagged and status == "created")
-    reason = "the id is taken by a document that you may not see" if error.code == "conflict" else str(error)
+        return WriteResult(
+            **common, status=status, id=item.id, needs_embedding=flagged and status == "created"
+        )
+    reason = (
+        "the id is taken by a document that you may not see"
+        if error.code == "conflict"
+        else str(error)
+    )
     return WriteResult(**common, status="failed", error=reason)
 
 

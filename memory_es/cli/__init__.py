@@ -34,7 +34,7 @@ memories.register(app)
 evaluation.register(app)
 
 
-def _version(value: bool) -> None:  # noqa: FBT001 -- typer's callback signature
+def _version(value: bool) -> None:
     if value:
         typer.echo(__version__)
         raise typer.Exit

@@ -104,7 +104,10 @@ def _show(report: dict[str, Any]) -> None:
     table(
         "latency, milliseconds",
         ("stage", "p50", "p95"),
-        [(stage, f"{t['p50']:.1f}", f"{t['p95']:.1f}") for stage, t in report["latency_ms"].items()],
+        [
+            (stage, f"{t['p50']:.1f}", f"{t['p95']:.1f}")
+            for stage, t in report["latency_ms"].items()
+        ],
     )
     typer.echo(f"foreign memories seen by another user: {report['leaks']}")
     unanswerable = next(iter(recipes.values()))["no_evidence"]

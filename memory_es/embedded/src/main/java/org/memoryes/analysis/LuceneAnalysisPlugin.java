@@ -3,6 +3,7 @@ package org.memoryes.analysis;
 import java.io.Reader;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -122,7 +123,7 @@ public final class LuceneAnalysisPlugin extends Plugin implements AnalysisPlugin
                 public Reader create(Reader in) {
                     return kept.isEmpty()
                         ? new HTMLStripCharFilter(in)
-                        : new HTMLStripCharFilter(in, java.util.Set.copyOf(kept));
+                        : new HTMLStripCharFilter(in, Set.copyOf(kept));
                 }
             };
         });

@@ -2,7 +2,7 @@ package org.memoryes.analysis;
 
 import java.io.IOException;
 import org.apache.lucene.analysis.CharArraySet;
-import org.apache.lucene.analysis.FilteringTokenFilter;
+import org.apache.lucene.analysis.TokenFilter;
 import org.apache.lucene.analysis.TokenStream;
 import org.apache.lucene.analysis.tokenattributes.CharTermAttribute;
 import org.apache.lucene.analysis.tokenattributes.PositionIncrementAttribute;
@@ -10,10 +10,10 @@ import org.apache.lucene.analysis.tokenattributes.PositionIncrementAttribute;
 /**
  * Drops a token that was seen before: in the whole text, or only among those at the same position.
  *
- * <p>Like the filter of the full distribution it leaves no gap in the positions, which is why it is
- * no {@link FilteringTokenFilter}.
+ * <p>Like the filter of the full distribution, and unlike Lucene's filtering base class, it leaves no
+ * gap in the positions.
  */
-final class UniqueFilter extends org.apache.lucene.analysis.TokenFilter {
+final class UniqueFilter extends TokenFilter {
 
     private final CharTermAttribute term = addAttribute(CharTermAttribute.class);
     private final PositionIncrementAttribute step = addAttribute(PositionIncrementAttribute.class);

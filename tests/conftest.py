@@ -1,0 +1,63 @@
+"""One real Elasticsearch for the whole run, one index prefix for each worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_STATE = "MEMORY_ES_TEST_STATE"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The controller names the run's state folder; its workers inherit the environment."""
+    if not hasattr(config, "workerinput"):
+        for name in list(os.environ):
+            if name.startswith(("ELASTICSEARCH_", "MEMORY_ES_")):
+                del os.environ[name]
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ[_STATE] = tempfile.mkdtemp(prefix="memory_es_tests_")
+        Path(os.environ[_STATE]).chmod(0o711)  # the node's unprivileged user must get through
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The controller stops the node that the run has started."""
+    if not hasattr(config, "workerinput"):
+        from memory_es import node
+
+        state = Path(os.environ[_STATE])
+        node.down(state)
+        shutil.rmtree(state)
+
+
+@pytest.fixture(scope="session")
+def state_dir() -> Path:
+    """The run's state folder: the node's data, the users' keys."""
+    return Path(os.environ[_STATE])
+
+
+@pytest.fixture
+def user() -> str:
+    """A user that no other test has."""
+    return f"user-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def new_prefix() -> Callable[[], str]:
+    """Makes index prefixes that nothing else uses."""
+    return lambda: f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def environment(state_dir: Path) -> dict[str, str]:
+    """Environment of a subprocess that uses the run's node."""
+    keep = {"PATH", "HOME", "LANG", "TERM", "JAVA_HOME", "ES_JAVA_HOME"}
+    return {name: value for name, value in os.environ.items() if name in keep} | {
+        "MEMORY_ES_STATE_DIR": str(state_dir),
+        "HF_HUB_OFFLINE": "1",
+    }
