@@ -6,12 +6,14 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
+    FilePath,
     SecretStr,
     ValidationError,
     field_validator,
@@ -47,7 +49,11 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="MEMORY_ES_", frozen=True, extra="forbid", populate_by_name=True
+        env_prefix="MEMORY_ES_",
+        env_ignore_empty=True,  # an empty variable, as compose files set them, is none
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
     )
 
     elasticsearch_url: str | None = Field(
@@ -65,12 +71,14 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("ELASTICSEARCH_PASSWORD", "MEMORY_ES_ELASTICSEARCH_PASSWORD"),
         description="Password of that user.",
     )
-    elasticsearch_ca_certs: Path | None = Field(
+    elasticsearch_ca_certs: FilePath | None = Field(
         default=None,
         validation_alias=AliasChoices("ELASTICSEARCH_CA_CERTS", "MEMORY_ES_ELASTICSEARCH_CA_CERTS"),
         description="CA bundle, where the cluster's certificate is not publicly signed.",
     )
-    request_timeout: float = Field(default=30.0, gt=0, description="Seconds a request may take.")
+    request_timeout: float = Field(
+        default=30.0, gt=0, allow_inf_nan=False, description="Seconds a request may take."
+    )
     state_dir: Path = Field(
         default_factory=lambda: _default_dir("state"),
         description="The embedded node's data and credentials, the users' keys.",
@@ -102,6 +110,24 @@ class Settings(BaseSettings):
     port: int | None = Field(
         default=None, ge=1, le=65535, description="The embedded node's port; empty: a free one."
     )
+
+    @field_validator("elasticsearch_url")
+    @classmethod
+    def _whole_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            whole = parts.scheme in {"http", "https"} and parts.hostname and parts.port
+        except ValueError:
+            whole = None
+        if not whole:
+            raise ValueError("needs scheme, host and port, for example https://es.example.org:9200")
+        if "@" in parts.netloc:
+            raise ValueError(
+                "must not carry credentials; use ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD"
+            )
+        return value
 
     @field_validator("prefix")
     @classmethod

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ConfigDict, ValidationError
 
+from memory_es.credentials import check_user_id
 from memory_es.errors import InvalidInput, NotFound
 from memory_es.schema import (
     NEW_MODELS,
@@ -27,13 +28,15 @@ from memory_es.schema import (
     invalid_input,
     parse_kind,
     parse_new_memory,
+    visible,
 )
 
 #: Keys of a line and the fields that they become.
 _RENAMED = {"id": "external_id", "timestamp": "event_time", "session": "session_id"}
-#: An artefact of LoCoMo's making (the query by which its images were found): indexing it would
-#: leak what the picture shows.
-_IGNORED = {"image_query"}
+_KEYS = {field: key for key, field in _RENAMED.items()}
+#: Keys that are neither a field nor metadata by themselves. `image_query` is left out: an artefact
+#: of LoCoMo's making (the query by which its images were found) that leaks what the picture shows.
+_APART = {"kind", "user", "metadata", "image_caption", "image_query"}
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,13 @@ class CorpusEntry:
 class Question(Frozen):
     """One question of a suite and the corpus ids that answer it."""
 
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
     id: Keyword
-    user: Keyword
+    user: Annotated[str, AfterValidator(visible)]  # as it is: users differ in any code point
     text: Text
     category: str = "all"
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[Keyword, ...] = ()
     timestamp: Timestamp | None = None
     session: Keyword | None = None
 
@@ -86,8 +91,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             yield from ((n, raw) for n, raw in enumerate(file, start=1) if raw.strip())
-    except (FileNotFoundError, IsADirectoryError):
-        raise NotFound(f"there is no file {path}", code="no_file") from None
+    except OSError as error:
+        raise NotFound(f"cannot read {path}: {error.strerror}", code="no_file") from None
 
 
 def _parse(where: str, raw: bytes) -> dict[str, Any]:
@@ -108,6 +113,8 @@ def _parse(where: str, raw: bytes) -> dict[str, Any]:
             f"is not JSON ({error.msg}, column {error.colno})",
             remedy="Write one whole JSON object a line",
         ) from None
+    except (RecursionError, ValueError):  # json's own limits: nesting, 4,300 digits
+        raise InvalidInput(where, "is not JSON of usual size: too deep, or a long number") from None
     if not isinstance(value, dict):
         raise InvalidInput(where, "is not a JSON object")
     return value
@@ -124,26 +131,45 @@ def entry(line: int, fields: dict[str, Any]) -> CorpusEntry:
     for required in ("id", "text") if kind is Kind.CATALOG else ("id", "user", "text"):
         if required not in present:
             raise InvalidInput(required, "is missing")
+    try:
+        memory = parse_new_memory(_values(kind, present))
+    except InvalidInput as error:  # name the key of the line, not the field that it became
+        reason = error.message.removeprefix(f"{error.field}: ")
+        raise InvalidInput(_KEYS.get(error.field, error.field), reason) from None
+    user = None if kind is Kind.CATALOG else check_user_id(_label("user", present["user"]))
+    return CorpusEntry(line, user, memory)
+
+
+def _values(kind: Kind, present: dict[str, Any]) -> dict[str, Any]:
+    """A line's keys as fields of its kind; what is none of them goes to metadata."""
     known = NEW_MODELS[kind].model_fields
     values: dict[str, Any] = {"kind": kind}
     extra: dict[str, Any] = {}
-    for key, value in present.items():
-        name = _RENAMED.get(key, key)
-        if key in _IGNORED or key in ("kind", "user", "image_caption", "metadata"):
-            continue
-        if name in known:
-            values[name] = value
+    for key in (key for key in present if key not in _APART):
+        if _RENAMED.get(key) in known:
+            values[_RENAMED[key]] = present[key]  # wins over the field's own name
+        elif key in known:
+            values.setdefault(key, present[key])
         else:
-            extra[key] = value
-    if caption := present.get("image_caption"):
+            extra[key] = present[key]
+    caption = present.get("image_caption")
+    if caption and isinstance(values["text"], str):
         values["text"] = f"{values['text']} ({caption})"
-    if extra or "metadata" in present:
-        values["metadata"] = {**extra, **present.get("metadata", {})}
-    values["external_id"] = str(values["external_id"])
+    metadata = present.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise InvalidInput("metadata", "is not an object")
+    if extra or metadata:
+        values["metadata"] = {**extra, **metadata}
+    values["external_id"] = _label("id", present["id"])
     if "turn" in values and "session_id" not in values:
         del values["turn"]
-    user = None if kind is Kind.CATALOG else str(present["user"])
-    return CorpusEntry(line, user, parse_new_memory(values))
+    return values
+
+
+def _label(key: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InvalidInput(key, "is neither text nor a whole number")
+    return str(value)
 
 
 def read_questions(path: Path) -> Iterator[Question]:
@@ -182,8 +208,12 @@ def read_locomo(path: Path) -> tuple[list[CorpusEntry], list[Question]]:
     """
     try:
         samples = json.loads(path.read_text("utf-8"))
+        if not isinstance(samples, list):
+            raise TypeError("no list of conversations")  # noqa: TRY301
         pairs = [_locomo_sample(sample) for sample in samples]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.message) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(
             str(path), f"is not LoCoMo's JSON ({type(error).__name__}: {error})"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
 from pydantic import SecretStr
 
@@ -25,7 +26,7 @@ def check_user_id(user_id: str) -> str:
     if not isinstance(user_id, str) or is_blank(user_id):
         raise InvalidInput("user", "is empty", remedy="Name the user whose memories you mean")
     if user_id != user_id.strip() or any(
-        char < " " or char == "\x7f" or "\ud800" <= char <= "\udfff" for char in user_id
+        unicodedata.category(char) in ("Cc", "Cs") for char in user_id
     ):
         raise InvalidInput("user", "has outer white space, control characters or lone surrogates")
     if len(key_name(user_id).encode("utf-16-le")) // 2 > MAX_KEY_NAME:

@@ -24,10 +24,10 @@ from memory_es.queries import RECIPES
 from memory_es.recall import recall
 from memory_es.requests import Filters, RecallRequest, RecallResult
 from memory_es.schema import Kind
-from memory_es.store import Store
+from memory_es.store import Scope, Store
 from memory_es.suites import Suite
-from memory_es.text import user_secret
-from memory_es.write import Scope, write
+from memory_es.text import CATALOG_OWNER, user_secret
+from memory_es.write import write
 
 MEASURES: dict[str, Measure] = {
     "R@1": R @ 1,
@@ -41,7 +41,6 @@ DEPTH = 80
 #: Foreign questions that each user asks in the cross-user sweep.
 SWEEP = 20
 _SECRET = "evaluation"  # noqa: S105 -- ids of a throwaway deployment protect nothing
-_CATALOG = " catalog "
 
 Advance = Callable[[str, int, int], None]
 
@@ -148,7 +147,7 @@ def _scopes(bench: Bench, users: Iterable[str], keys: list[str]) -> dict[str, Sc
 def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Advance) -> Indexed:
     """Write the corpus, each user's with that user's key. A merged twin counts under both ids."""
     catalog = Scope(
-        Store(bench.service, bench.settings.prefix), None, user_secret(_SECRET, _CATALOG)
+        Store(bench.service, bench.settings.prefix), None, user_secret(_SECRET, CATALOG_OWNER)
     )
     groups: dict[str | None, list[Any]] = {}
     for entry in suite.entries:

@@ -148,8 +148,8 @@ def install(service: Elasticsearch, settings: Settings, layout: Layout) -> list[
             changes.append(name)
         for index in INDICES:
             name = alias(settings.prefix, index)
-            if name not in live and _create(service, name):
-                changes.append(f"index {name}-{FIRST_VERSION} behind alias {name}")
+            if name not in live:
+                changes += _create(service, name)
     return changes
 
 
@@ -186,16 +186,19 @@ def _stale_templates(
     return stale
 
 
-def _create(service: Elasticsearch, name: str) -> bool:
+def _create(service: Elasticsearch, name: str) -> list[str]:
+    """Make the first index of an alias, or the alias if only that is missing; says which."""
+    index = f"{name}-{FIRST_VERSION}"
     try:
-        service.indices.create(
-            index=f"{name}-{FIRST_VERSION}", aliases={name: {"is_write_index": True}}
-        )
+        service.indices.create(index=index, aliases={name: {"is_write_index": True}})
     except elasticsearch.BadRequestError as error:
         if error.error != "resource_already_exists_exception":
             raise
-        return False  # another `init` was faster
-    return True
+        if service.indices.exists_alias(name=name):
+            return []  # another `init` was faster
+        service.indices.put_alias(index=index, name=name, is_write_index=True)
+        return [f"alias {name} of index {index}"]
+    return [f"index {index} behind alias {name}"]
 
 
 def _or_empty(call: Callable[..., Any], **names: str) -> dict[str, Any]:
@@ -207,7 +210,24 @@ def _or_empty(call: Callable[..., Any], **names: str) -> dict[str, Any]:
 
 
 def _differs(before: list[dict[str, Any]], body: dict[str, Any]) -> bool:
-    return not before or before[0].get("_meta") != body["_meta"]
+    """Whether a template is missing or altered. Whole bodies are compared, not their hashes:
+    whoever edits a template by hand leaves its ``_meta`` as it was."""
+    return not before or any(
+        _flat(before[0].get(key)) != _flat(value) for key, value in body.items()
+    )
+
+
+def _flat(node: Any, path: str = "") -> dict[str, str]:
+    """Leaves by dotted path, as strings: Elasticsearch gives settings back nested, quoted and
+    all under ``index``."""
+    if isinstance(node, dict):
+        flat: dict[str, str] = {}
+        for key, value in node.items():
+            flat |= _flat(value, path if (path, key) == (".settings", "index") else f"{path}.{key}")
+        return flat
+    if isinstance(node, bool):
+        return {path: str(node).lower()}
+    return {path: str(node)}
 
 
 def live_layouts(service: Elasticsearch, prefix: str) -> dict[str, dict[str, Any]]:
@@ -239,7 +259,7 @@ def check_layout(service: Elasticsearch, prefix: str, layout: Layout) -> dict[st
     live = live_layouts(service, prefix)
     wanted = layout.meta()
     for name, meta in live.items():
-        if meta.get("schema_version") != SCHEMA_VERSION:
+        if meta.get("schema_version") != SCHEMA_VERSION or not wanted.keys() <= meta.keys():
             raise SetupError(
                 f"the index behind {name} has schema version {meta.get('schema_version')},"
                 f" this version of memory_es has {SCHEMA_VERSION}",

@@ -19,7 +19,7 @@ def deployment_secret(settings: Settings, *, create: bool = False) -> SecretStr:
     """The secret that document ids derive from: the setting, else the state folder's file.
 
     Raises:
-        SetupError: there is none and ``create`` is false.
+        SetupError: there is none and ``create`` is false, or the file is damaged.
     """
     if settings.secret is not None:
         return settings.secret
@@ -32,7 +32,14 @@ def deployment_secret(settings: Settings, *, create: bool = False) -> SecretStr:
                 remedy="Run `memory-es init`, or set MEMORY_ES_SECRET to the deployment's",
             )
         write_private(path, secrets.token_hex(32), exclusive=True)
-    return SecretStr(path.read_text("utf-8").strip())
+    secret = path.read_text("utf-8").strip()
+    if not secret:
+        raise SetupError(
+            f"the deployment's secret in {path} is empty",
+            code="damaged_secret",
+            remedy="Write it there again, or set MEMORY_ES_SECRET to it",
+        )
+    return SecretStr(secret)
 
 
 def write_private(path: Path, content: str, *, exclusive: bool = False) -> None:

@@ -1,184 +1,49 @@
-"""The public API: ``Platform`` for the operator, ``Memory`` for one user.
-
-The one place that builds the object graph. Nothing is global; clock, ids, embedder and reranker
-can be handed in.
-"""
+"""The public API: ``Platform`` for the operator, ``Memory`` for one user."""
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
-from elasticsearch import Elasticsearch
 from pydantic import ValidationError
 
-from memory_es import cluster, doctor, indices, keyring, node, security, store
+from memory_es import cluster, doctor, indices, keyring, security
 from memory_es.config import Settings
 from memory_es.credentials import UserCredentials, check_user_id
-from memory_es.errors import AccessDenied, Conflict, Unavailable
+from memory_es.deployment import Deployment
+from memory_es.errors import AccessDenied, Conflict
 from memory_es.evaluate import Advance, Bench, run_suite
-from memory_es.models import Embedder, Progress, Reranker, load_embedder, load_reranker
 from memory_es.queries import RECIPES
 from memory_es.recall import recall
 from memory_es.requests import RecallRequest, RecallResult, WriteResult
 from memory_es.schema import AnyNewMemory, Kind, invalid_input, parse_new_memory
-from memory_es.store import Store
+from memory_es.store import Scope, Store
 from memory_es.suites import Suite
-from memory_es.text import user_secret
-from memory_es.usage import Touch, UsageRecorder
-from memory_es.write import Scope, write
+from memory_es.text import CATALOG_OWNER, user_secret
+from memory_es.usage import Touch
+from memory_es.write import write
 
-#: The name under which the catalog's document ids are derived: no user can have it (blank
-#: edges are refused).
-_CATALOG = " catalog "
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
+OnResult = Callable[[WriteResult], None]
 
 
 def _no_advance(_stage: str, _done: int, _of: int) -> None:
     return
 
 
-def _silent(_message: str) -> None:
+def _ignore(_result: WriteResult) -> None:
     return
 
 
-class Platform:
-    """A deployment of memory_es, as its operator sees it.
+def _collect(results: Iterator[WriteResult], on_result: OnResult) -> list[WriteResult]:
+    collected = []
+    for result in results:
+        collected.append(result)
+        on_result(result)
+    return collected
 
-    Making one sends nothing. The first use checks the cluster (versions, licence, security,
-    indices, model) and remembers a success; while Elasticsearch is down every call raises
-    Unavailable, and works once it is up.
-    """
 
-    def __init__(
-        self,
-        settings: Settings | None = None,
-        *,
-        embedder: Embedder | None = None,
-        reranker: Reranker | None = None,
-        clock: Callable[[], datetime] = _now,
-        new_id: Callable[[], str] = _new_id,
-        progress: Progress = _silent,
-    ) -> None:
-        self.settings = settings or Settings.load()
-        self.clock = clock
-        self.new_id = new_id
-        self._progress = progress
-        self._embedder = embedder
-        self._reranker = reranker
-        self._recorder: UsageRecorder | None = None
-        self._client: Elasticsearch | None = None
-        self._service: Elasticsearch | None = None
-        self._checked = False
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Write the usage that is still in memory and close the connections."""
-        with self._lock:
-            recorder, self._recorder = self._recorder, None
-            client, self._client = self._client, None
-            self._service, self._checked = None, False
-        if recorder is not None:
-            recorder.close()
-        if client is not None:
-            client.close()
-
-    # --- connections ---
-
-    def client(self) -> Elasticsearch:
-        """The client without credentials that all others derive from.
-
-        Raises:
-            Unavailable: no URL is configured and the embedded node does not run.
-        """
-        with self._lock:
-            if self._client is None:
-                self._client = store.connect(self._url(), self.settings)
-            return self._client
-
-    def _url(self) -> str:
-        if self.settings.elasticsearch_url:
-            return self.settings.elasticsearch_url
-        running = node.status(self.settings.state_dir)
-        if running is None:
-            raise Unavailable(
-                "the embedded Elasticsearch is not running",
-                code="node_down",
-                remedy="Start it with `memory-es up`, or set ELASTICSEARCH_URL",
-            )
-        return running.url
-
-    def service(self) -> Elasticsearch:
-        """The client with the service credential: set-up, keys and usage rows, nothing else.
-
-        Raises:
-            AccessDenied: no service credential is configured.
-        """
-        with self._lock:
-            if self._service is None:
-                user, password = self._service_login()
-                self._service = self.client().options(basic_auth=(user, password))
-            return self._service
-
-    def _service_login(self) -> tuple[str, str]:
-        settings = self.settings
-        if settings.elasticsearch_username and settings.elasticsearch_password:
-            return (
-                settings.elasticsearch_username,
-                settings.elasticsearch_password.get_secret_value(),
-            )
-        if settings.elasticsearch_url is None and (running := node.status(settings.state_dir)):
-            return running.username, running.password.get_secret_value()
-        raise AccessDenied(
-            "there is no service credential for this cluster",
-            code="no_service_credential",
-            remedy="Set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD",
-        )
-
-    def _has_service(self) -> bool:
-        settings = self.settings
-        return settings.elasticsearch_url is None or settings.elasticsearch_password is not None
-
-    def embedder(self) -> Embedder:
-        """The embedder, loaded once. Raises ModelError or SetupError."""
-        with self._lock:
-            if self._embedder is None:
-                self._embedder = load_embedder(self.settings, self._progress)
-            return self._embedder
-
-    def reranker(self) -> Reranker | None:
-        """The configured reranker, loaded once. Raises ModelError."""
-        with self._lock:
-            if self._reranker is None:
-                self._reranker = load_reranker(self.settings)
-            return self._reranker
-
-    def layout(self, *, create_secret: bool = False) -> indices.Layout:
-        """What the configuration wants the indices to be made for."""
-        embedder = self.embedder()
-        secret = keyring.deployment_secret(self.settings, create=create_secret)
-        return indices.Layout(
-            languages=self.settings.languages,
-            embedding_model=embedder.name,
-            dims=embedder.dims,
-            secret_check=indices.secret_check(secret.get_secret_value()),
-        )
+class Platform(Deployment):
+    """A deployment of memory_es, as its operator sees it: set-up, users, catalog, evaluation."""
 
     # --- set-up ---
 
@@ -191,15 +56,6 @@ class Platform:
         facts = cluster.cluster_facts(self.service(), self.clock())
         cluster.require_isolation(facts)
         return indices.install(self.service(), self.settings, self.layout(create_secret=True))
-
-    def check(self) -> None:
-        """Make sure once that the cluster is fit for use. Raises SetupError or Unavailable."""
-        with self._lock:
-            if not self._checked:
-                facts = cluster.cluster_facts(self.service(), self.clock())
-                cluster.require_isolation(facts)
-                indices.require_installed(self.service(), self.settings.prefix, self.layout())
-                self._checked = True
 
     def diagnose(self) -> list[doctor.Check]:
         """What ``memory-es doctor`` prints: every check with its verdict and remedy."""
@@ -278,32 +134,31 @@ class Platform:
             )
         return Memory(self, kept)
 
-    def user_store(self, credentials: UserCredentials) -> Store:
-        """Elasticsearch with a user's own key. Where a service credential is at hand, the
-        cluster is checked first; an agent that holds only its key goes without."""
-        if self._has_service():
-            self.check()
-        key = credentials.api_key.get_secret_value()
-        return Store(self.client().options(api_key=key), self.settings.prefix)
-
     # --- catalog ---
 
     def write_catalog(
-        self, entries: Iterable[Mapping[str, Any] | AnyNewMemory], *, refresh: bool = True
-    ) -> Iterator[WriteResult]:
-        """Write entries of the shared catalog; one result an entry, in order."""
+        self,
+        entries: Iterable[Mapping[str, Any] | AnyNewMemory],
+        *,
+        refresh: bool = True,
+        on_result: OnResult = _ignore,
+    ) -> list[WriteResult]:
+        """Write entries of the shared catalog; see ``Memory.remember_many``."""
         self.check()
         secret = keyring.deployment_secret(self.settings).get_secret_value()
         scope = Scope(
-            Store(self.service(), self.settings.prefix), None, user_secret(secret, _CATALOG)
+            Store(self.service(), self.settings.prefix), None, user_secret(secret, CATALOG_OWNER)
         )
-        return write(
-            scope,
-            self.embedder(),
-            entries,
-            now=self.clock(),
-            new_id=self.new_id,
-            refresh=refresh,
+        return _collect(
+            write(
+                scope,
+                self.embedder(),
+                entries,
+                now=self.clock(),
+                new_id=self.new_id,
+                refresh=refresh,
+            ),
+            on_result,
         )
 
     # --- evaluation ---
@@ -338,16 +193,6 @@ class Platform:
             reranker=reranker,
         )
         return run_suite(bench, suite, recipes or runnable, priors=priors, advance=advance)
-
-    # --- usage ---
-
-    def recorder(self) -> UsageRecorder | None:
-        """Where recalls leave their touches; None without a service credential."""
-        with self._lock:
-            if self._recorder is None and self._has_service():
-                rows = Store(self.service(), self.settings.prefix)
-                self._recorder = UsageRecorder(rows, self.clock)
-            return self._recorder
 
 
 class Memory:
@@ -394,18 +239,36 @@ class Memory:
         return result
 
     def remember_many(
-        self, memories: Iterable[Mapping[str, Any] | AnyNewMemory], *, refresh: bool = True
-    ) -> Iterator[WriteResult]:
-        """Write any number of memories; yields one result an item, in order. An invalid item
-        fails alone."""
+        self,
+        memories: Iterable[Mapping[str, Any] | AnyNewMemory],
+        *,
+        refresh: bool = True,
+        on_result: OnResult = _ignore,
+    ) -> list[WriteResult]:
+        """Write any number of memories. An invalid item fails alone.
+
+        Args:
+            memories: new memories, or their fields; an iterator is read chunk by chunk.
+            refresh: False leaves it to Elasticsearch when searches see them (within seconds).
+            on_result: told each result as it comes, for progress.
+
+        Returns:
+            One result an item, in order.
+
+        Raises:
+            Unavailable: Elasticsearch fails; what ``on_result`` was told is stored.
+        """
         platform = self._platform
-        return write(
-            self._scope(),
-            platform.embedder(),
-            memories,
-            now=platform.clock(),
-            new_id=platform.new_id,
-            refresh=refresh,
+        return _collect(
+            write(
+                self._scope(),
+                platform.embedder(),
+                memories,
+                now=platform.clock(),
+                new_id=platform.new_id,
+                refresh=refresh,
+            ),
+            on_result,
         )
 
     def recall(self, query: str, k: int = 10, **options: Any) -> RecallResult:

@@ -321,6 +321,10 @@ def _run_launcher(launch: Launch, boot_log: Path) -> int:
         return launcher.wait(timeout=_START_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise _slow(boot_log) from None
+    finally:
+        if launcher.poll() is None:  # it took too long, or the caller was interrupted
+            launcher.kill()
+            launcher.wait()
 
 
 def _await_health(url: str, state_dir: Path, process: psutil.Process, deadline: float) -> None:

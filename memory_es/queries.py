@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import JsonValue
+import orjson
 
 from memory_es.errors import InvalidInput
 from memory_es.requests import Filters, RecallRequest
@@ -172,9 +172,12 @@ def filter_clause(filters: Filters, kind: Kind, user_id: str, now: datetime) -> 
     return {"filter": must, "must_not": must_not}
 
 
-def _flattened(value: JsonValue) -> str:
-    """A ``flattened`` field compares values as the strings that they are in JSON."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _flattened(value: str | float) -> str:
+    """A ``flattened`` field compares values as the text that they had in the JSON sent, which
+    orjson wrote (``store.connect``): 1e-07 went out as 1e-7."""
+    if isinstance(value, (bool, float)):
+        return orjson.dumps(value).decode()
+    return str(value)
 
 
 def lexical_query(leg: Leg, text: str, languages: tuple[str, ...]) -> dict[str, Any]:

@@ -25,8 +25,7 @@ from memory_es.queries import (
 from memory_es.ranking import blend, contenders, ordered, priors, ranks_of, rrf, with_priors
 from memory_es.requests import Hit, RecallRequest, RecallResult
 from memory_es.schema import OWNED, Kind
-from memory_es.store import LegAnswer, Reference, Stored
-from memory_es.write import Scope
+from memory_es.store import LegAnswer, Reference, Scope, Stored
 
 #: Fields of a document that a hit shows besides those that it names.
 _HIDDEN = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from memory_es.schema import MAX_K, Frozen, Keyword, Kind, Timestamp, clean_value, visible
 
@@ -34,7 +34,7 @@ class Filters(Frozen):
 
     kinds: tuple[Kind, ...] = tuple(Kind)
     tags: tuple[Keyword, ...] = ()
-    metadata: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    metadata: dict[str, str | int | FiniteFloat | bool] = Field(default_factory=dict)
     since: Timestamp | None = None
     until: Timestamp | None = None
     session_id: Keyword | None = None

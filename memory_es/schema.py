@@ -7,6 +7,7 @@ treats NUL bytes and lone surrogates the same way. Times are UTC; naive times me
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -31,6 +32,7 @@ MAX_TEXT = 1_000_000  # characters; a longer text is a document, not a memory
 MAX_KEYWORD = 1_024  # bytes; Lucene's own limit for a term is 32,766
 MAX_METADATA_DEPTH = 20  # Elasticsearch's depth_limit of `flattened`
 MAX_K = 1_000
+MAX_TURN = 2**31 - 1  # Elasticsearch's `integer`
 
 
 class Kind(StrEnum):
@@ -46,7 +48,10 @@ OWNED = (Kind.EPISODIC, Kind.SEMANTIC, Kind.PROCEDURAL)
 
 
 def clean_value(value: Any) -> Any:
-    """Validator: strings are cleaned, anything else is left to the type's own check."""
+    """Validator: strings are cleaned, anything else is left to the type's own check; bytes are
+    refused (pydantic would decode them, uncleaned)."""
+    if isinstance(value, (bytes, bytearray)):
+        raise ValueError("is bytes; decode it to text first")  # noqa: TRY004
     return clean(value) if isinstance(value, str) else value
 
 
@@ -66,7 +71,10 @@ def visible(value: str) -> str:
 
 
 def _utc(value: datetime) -> datetime:
-    return (value.replace(tzinfo=UTC) if value.tzinfo is None else value).astimezone(UTC)
+    try:
+        return (value.replace(tzinfo=UTC) if value.tzinfo is None else value).astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is outside the years 1 to 9999 in UTC") from None
 
 
 def _metadata(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -75,20 +83,25 @@ def _metadata(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _check_metadata(value: Any, path: str, depth: int) -> None:
-    if depth > MAX_METADATA_DEPTH:
-        raise ValueError(f"is nested deeper than {MAX_METADATA_DEPTH} levels at {path[:80]}")
     if isinstance(value, dict):
+        if depth > MAX_METADATA_DEPTH:
+            raise ValueError(f"is nested deeper than {MAX_METADATA_DEPTH} levels at {path[:80]}")
         for key, item in value.items():
             inner = f"{path}.{key}" if path else key
-            if not key or "\0" in key or len(inner.encode("utf-8", "replace")) > MAX_KEYWORD:
+            if (
+                not key
+                or "\0" in key
+                or clean_surrogates(key) != key
+                or len(inner.encode()) > MAX_KEYWORD
+            ):
                 raise ValueError(
-                    f"has a key that is empty, has a NUL or is over {MAX_KEYWORD} bytes"
-                    f" under {path[:80] or 'the top'}"
+                    "has a key that is empty, has a NUL or a lone surrogate or is over"
+                    f" {MAX_KEYWORD} bytes under {path[:80] or 'the top'}"
                 )
             _check_metadata(item, inner, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check_metadata(item, path, depth + 1)
+            _check_metadata(item, path, depth)
     elif isinstance(value, str) and ("\0" in value or clean_surrogates(value) != value):
         raise ValueError(f"has a NUL or a lone surrogate at {path[:80]}")
     elif isinstance(value, float) and not math.isfinite(value):
@@ -145,9 +158,15 @@ class NewEpisode(NewMemory):
     role: Keyword | None = None
     session_id: Keyword | None = None
     agent_id: Keyword | None = None
-    turn: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    turn: Annotated[int, Field(ge=0, le=MAX_TURN)] | None = None
     event_type: Keyword | None = None
     idempotency_key: Keyword | None = None
+
+    @property
+    def embedded_text(self) -> str:
+        """The turn with its speaker: questions name people (measured on LoCoMo-dev's first
+        conversation: R@10 0.68 with the speaker, 0.21 without)."""
+        return f"{self.speaker}: {self.text}" if self.speaker else self.text
 
     @model_validator(mode="after")
     def _turn_needs_session(self) -> Self:
@@ -230,15 +249,17 @@ def parse_kind(value: Any) -> Kind:
         raise InvalidInput("kind", f"{value!r} is none of {choices}") from None
 
 
-def parse_new_memory(fields: dict[str, Any]) -> AnyNewMemory:
+def parse_new_memory(fields: Mapping[str, Any]) -> AnyNewMemory:
     """Build the new memory of ``fields["kind"]`` (default episodic).
 
     Raises:
         InvalidInput: a field is wrong; the message names it and says what is allowed.
     """
+    if not isinstance(fields, Mapping):
+        raise InvalidInput("memory", "is not an object with fields such as text and kind")
     model = NEW_MODELS[parse_kind(fields.get("kind", Kind.EPISODIC))]
     try:
-        return model(**fields)
+        return model.model_validate(dict(fields))
     except ValidationError as error:
         raise invalid_input(error) from None
 
@@ -248,7 +269,7 @@ def invalid_input(error: ValidationError) -> InvalidInput:
     input: that is memory text, and messages end up in logs."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
-    field = ".".join(str(part) for part in first["loc"])
+    field = ".".join(str(part) for part in first["loc"][:2])[:80]
     if not field:  # a validator of the whole model names its field itself
         field, _, message = message.partition(": ")
     return InvalidInput(field, message)

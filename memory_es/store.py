@@ -25,6 +25,7 @@ from memory_es.errors import (
     Unavailable,
 )
 from memory_es.queries import Search, alias
+from memory_es.text import routing
 
 _RETRY_STATUS = (429, 502, 503, 504)
 
@@ -32,9 +33,11 @@ _RETRY_STATUS = (429, 502, 503, 504)
 def connect(url: str, settings: Settings) -> Elasticsearch:
     """A client without credentials: each use adds its own, so that nothing can fall back on
     the service's. No request is sent."""
+    # The client refuses a CA bundle where there is no TLS, as with the embedded node.
+    ca_certs = settings.elasticsearch_ca_certs if url.startswith("https:") else None
     return Elasticsearch(
         url,
-        ca_certs=str(ca_certs) if (ca_certs := settings.elasticsearch_ca_certs) else DEFAULT,
+        ca_certs=str(ca_certs) if ca_certs else DEFAULT,
         request_timeout=settings.request_timeout,
         retry_on_status=_RETRY_STATUS,
         retry_on_timeout=True,
@@ -59,23 +62,23 @@ def translate(error: Exception) -> MemoryEsError:
             code="tls",
             remedy="Name its CA bundle in ELASTICSEARCH_CA_CERTS",
         )
-    if isinstance(error, (elastic_transport.ConnectionError, elastic_transport.SniffingError)):
+    if isinstance(error, elastic_transport.SerializationError):
+        return Unavailable("Elasticsearch sent an answer that cannot be read", code="bad_answer")
+    if isinstance(error, elastic_transport.TransportError):
         return Unavailable(
             "Elasticsearch cannot be reached",
             remedy="Start it (`memory-es up`) or check ELASTICSEARCH_URL",
         )
-    if isinstance(error, elastic_transport.SerializationError):
-        return Unavailable("Elasticsearch sent an answer that cannot be read", code="bad_answer")
     if isinstance(error, elasticsearch.UnsupportedProductError):
         return SetupError(
             "the server is not Elasticsearch 9",
             code="unsupported_server",
             remedy="Point ELASTICSEARCH_URL at Elasticsearch 9",
         )
-    if isinstance(error, elasticsearch.ApiError):
+    if isinstance(error, elastic_transport.ApiError):
         cause = error.body.get("error", {}) if isinstance(error.body, dict) else {}
         reason = cause if isinstance(cause, dict) else {"reason": str(cause)}
-        return _from_status(error.status_code, reason)
+        return _from_status(error.meta.status, reason)
     if isinstance(error, (helpers.BulkIndexError, helpers.ScanError)):
         return Unavailable("Elasticsearch answered only in part", code="partial")
     raise TypeError(f"{type(error).__name__} is not an error of the Elasticsearch client")
@@ -125,7 +128,7 @@ def translated() -> Iterator[None]:
         yield
     except (
         elastic_transport.TransportError,
-        elasticsearch.ApiError,
+        elastic_transport.ApiError,
         helpers.BulkIndexError,
         helpers.ScanError,
     ) as error:
@@ -157,6 +160,23 @@ class Stored:
     source: dict[str, Any]
     seq_no: int
     primary_term: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """For whom a write or recall is done, with that user's own credential.
+
+    ``user_id`` is None for the catalog alone, which an operator writes.
+    """
+
+    store: Store
+    user_id: str | None
+    id_secret: str
+
+    @property
+    def routing(self) -> str | None:
+        """Shard routing of this user's documents."""
+        return None if self.user_id is None else routing(self.user_id)
 
 
 @dataclass(frozen=True)

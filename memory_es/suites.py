@@ -85,7 +85,11 @@ def _check(path: Path, entries: Sequence[CorpusEntry], questions: Sequence[Quest
         if id_ in owners:
             raise InvalidInput(f"{path}, corpus line {entry.line}", f"id {id_!r} is used twice")
         owners[id_] = entry.user
+    asked: set[str] = set()
     for question in questions:
+        if question.id in asked:
+            raise InvalidInput(str(path), f"question id {question.id!r} is used twice")
+        asked.add(question.id)
         for id_ in question.evidence:
             if id_ not in owners or owners[id_] not in (None, question.user):
                 raise InvalidInput(

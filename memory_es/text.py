@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import unicodedata
 from functools import cache
@@ -13,6 +12,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 #: A token that carries a digit and either a letter or inner punctuation: 4.2.1-beta3, E-1043.
 _CODE = re.compile(r"[^\W_]+(?:[-._/:#+@][^\W_]+)*")
+
+
+#: The name under which the catalog's document ids are derived. No user can have it: outer
+#: blanks are refused.
+CATALOG_OWNER = " catalog "
 
 
 def clean(text: str) -> str:
@@ -35,7 +39,8 @@ def has_words(text: str) -> bool:
 
 def identity(text: str) -> str:
     """The normalised text by which two facts are the same: case and spacing do not matter."""
-    return _SPACE.sub(" ", clean(text)).casefold()
+    folded = _SPACE.sub(" ", clean(text)).casefold()
+    return unicodedata.normalize("NFC", folded)  # folding takes some characters apart
 
 
 def routing(user_id: str) -> str:
@@ -55,8 +60,9 @@ def document_id(secret: str, *parts: str | int) -> str:
 
 
 def _hmac(secret: str, parts: list[str | int]) -> str:
-    message = json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode()
-    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+    # lengths keep ("ab", "c") and ("a", "bc") apart
+    message = "".join(f"{type(part).__name__}{len(str(part))}:{part}" for part in parts)
+    return hmac.digest(secret.encode(), message.encode(), "sha256").hex()
 
 
 def codes(text: str) -> list[str]:

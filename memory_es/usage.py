@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from memory_es.documents import UsageRow
-from memory_es.errors import Conflict, MemoryEsError, Unavailable
+from memory_es.errors import Conflict, MemoryEsError
 from memory_es.schema import Kind
 from memory_es.store import Creation, Reference, Store
 from memory_es.text import routing
@@ -53,11 +53,11 @@ def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None
             [Creation(touch.reference, _new_row(touch, left[touch], now)) for touch in missing],
             refresh=False,
         )
-        for touch in missing:
-            error = outcome[touch.reference]
-            if error is None:
-                del left[touch]
-            elif not isinstance(error, Conflict):
+        errors = {touch: outcome[touch.reference] for touch in missing}
+        for touch in [touch for touch, error in errors.items() if error is None]:
+            del left[touch]
+        for error in errors.values():
+            if error is not None and not isinstance(error, Conflict):
                 raise error
         for touch in left.keys() - set(missing):
             seen = rows[touch.reference]
@@ -125,13 +125,14 @@ class UsageRecorder:
 
     def close(self) -> None:
         """Write what is left and stop the thread."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
         try:
             self.drain()
-        except (Unavailable, Conflict) as error:
+        except MemoryEsError as error:
             _log.warning("usage_lost", code=error.code, touches=len(self._pending))
 
     def _run(self) -> None:

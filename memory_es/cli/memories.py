@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -177,20 +178,17 @@ def index(
     started = datetime.now().astimezone()
     with Platform(progress=say) as platform, progress() as advance:
         writers = {user: platform.for_user(user) for user in groups if user is not None}
-        done = 0
+        done = itertools.count(1)
         for user, entries in groups.items():
-            memories = [entry.memory for entry in entries]
-            results = (
-                platform.write_catalog(memories)
-                if user is None
-                else writers[user].remember_many(memories)
+            write = platform.write_catalog if user is None else writers[user].remember_many
+            results = write(
+                [entry.memory for entry in entries],
+                on_result=lambda _result: advance("index", next(done), total),
             )
             for entry, result in zip(entries, results, strict=True):
-                done += 1
                 counts[result.status] += 1
                 if result.error:
                     errors.append(f"{file}, line {entry.line}: {result.error}")
-                advance("index", done, total)
     seconds = (datetime.now().astimezone() - started).total_seconds()
     for error in errors:
         say(f"error: {error}")

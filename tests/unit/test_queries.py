@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory_es.errors import InvalidInput
@@ -59,9 +59,7 @@ def ask(
 def body_of(leg: Leg, kind: Kind, query: str = "tea from E-1043", **options: Any) -> dict[str, Any]:
     recipe = "bm25" if leg is Leg.STANDARD else "hybrid"
     [found] = [
-        item
-        for item in ask(query, recipe, **options)
-        if (item.leg, item.kind) == (leg, kind)
+        item for item in ask(query, recipe, **options) if (item.leg, item.kind) == (leg, kind)
     ]
     return found.body
 
@@ -185,9 +183,7 @@ def _values(node: Any, name: str) -> Iterator[Any]:
 
 
 def test_a_body_carries_the_query_vector_once_for_each_field_that_it_searches() -> None:
-    sent = {
-        (item.leg, item.kind): [*_values(item.body, "query_vector")] for item in ask(_TEXT)
-    }
+    sent = {(item.leg, item.kind): [*_values(item.body, "query_vector")] for item in ask(_TEXT)}
     for (leg, _), vectors in sent.items():
         fields = {Leg.VECTOR: 2, Leg.VECTOR_CONTEXT: 1}.get(leg, 0)
         assert vectors == [VECTOR] * fields
@@ -314,9 +310,7 @@ def test_each_filter_adds_its_condition() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("bound", "name"), [({"since": NOW}, "gte"), ({"until": NOW}, "lte")]
-)
+@pytest.mark.parametrize(("bound", "name"), [({"since": NOW}, "gte"), ({"until": NOW}, "lte")])
 def test_a_time_range_may_be_open(bound: dict[str, Any], name: str) -> None:
     assert clause(**bound)["filter"][1:] == [{"range": {"event_time": {name: NOW.isoformat()}}}]
 
@@ -344,6 +338,8 @@ def test_metadata_is_compared_with_the_json_form_of_a_value(value: Any, stored: 
     assert clause(metadata={"x": value})["filter"][1:] == [{"term": {"metadata.x": stored}}]
 
 
+@example(1e-07)
+@example(1e20)
 @given(
     st.one_of(
         st.booleans(),
@@ -362,6 +358,8 @@ def test_filters_are_checked_where_they_are_made() -> None:
         ({"since": NOW, "until": datetime(2026, 1, 1, tzinfo=UTC)}, "since"),
         ({"tags": ("",)}, "tags"),
         ({"tags": ("x" * 1_025,)}, "tags"),
+        ({"metadata": {"x": float("nan")}}, "metadata"),
+        ({"metadata": {"x": None}}, "metadata"),
         ({"colour": "red"}, "colour"),
     ):
         with pytest.raises(ValueError, match=field):
@@ -371,17 +369,13 @@ def test_filters_are_checked_where_they_are_made() -> None:
 # --- the preceding turn ---
 
 
-@pytest.mark.parametrize(
-    ("before", "more"), [(None, []), (0, [{"range": {"turn": {"lt": 0}}}])]
-)
+@pytest.mark.parametrize(("before", "more"), [(None, []), (0, [{"range": {"turn": {"lt": 0}}}])])
 def test_the_body_that_finds_a_preceding_turn(
     before: int | None, more: list[dict[str, Any]]
 ) -> None:
     assert preceding_turn("s1", "u1", before) == {
         "query": {
-            "bool": {
-                "filter": [{"term": {"user_id": "u1"}}, {"term": {"session_id": "s1"}}, *more]
-            }
+            "bool": {"filter": [{"term": {"user_id": "u1"}}, {"term": {"session_id": "s1"}}, *more]}
         },
         "sort": [{"turn": "desc"}],
         "size": 1,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from datetime import UTC, datetime, timedelta
 
@@ -92,9 +93,7 @@ def test_a_better_rank_in_a_leg_never_lowers_a_fused_score(
     worse = {**found, leg: {**found[leg], item: 50}}
     better = {**found, leg: {**found[leg], item: 3}}
     without = {**found, leg: {key: rank for key, rank in found[leg].items() if key != item}}
-    scored = [
-        rrf(each, by_leg, constant=30).get(item, 0.0) for each in (better, worse, without)
-    ]
+    scored = [rrf(each, by_leg, constant=30).get(item, 0.0) for each in (better, worse, without)]
     assert scored[0] > scored[1] > scored[2]
 
 
@@ -111,7 +110,7 @@ def test_an_order_is_total_and_best_first(found: dict[str, float]) -> None:
     again = ordered(dict(reversed(found.items())), tie={key: key for key in found})
     assert order == again
     assert sorted(order) == sorted(found)
-    for one, other in zip(order, order[1:], strict=False):
+    for one, other in itertools.pairwise(order):
         assert (-found[one], one) < (-found[other], other)
 
 
@@ -205,9 +204,7 @@ def test_usage_grows_by_its_logarithm_up_to_its_full_value() -> None:
 
 def test_outcomes_lift_what_worked_and_lower_what_failed() -> None:
     def outcome(success: int, failure: int) -> float:
-        row = UsageRow(
-            owner={}, kind=Kind.PROCEDURAL, success_count=success, failure_count=failure
-        )
+        row = UsageRow(owner={}, kind=Kind.PROCEDURAL, success_count=success, failure_count=failure)
         return _found(Kind.PROCEDURAL, usage=row)["outcome"]
 
     assert outcome(3, 3) == 0
@@ -237,9 +234,7 @@ def test_of_two_equal_memories_the_older_is_never_ahead(
     kind: Kind, score: float, one: timedelta, other: timedelta
 ) -> None:
     young, old = sorted((one, other))
-    fresh, stale = (
-        with_priors(score, _found(kind, event_time=NOW - age)) for age in (young, old)
-    )
+    fresh, stale = (with_priors(score, _found(kind, event_time=NOW - age)) for age in (young, old))
     assert stale <= fresh
 
 

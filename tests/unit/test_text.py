@@ -97,6 +97,7 @@ def test_letters_digits_and_emoji_are_words(text: str) -> None:
 
 @given(anything)
 @example("\u01f0")  # case folding takes it apart
+@example("\u03aa\u0301")
 @example("\u1fb7")
 def test_the_identity_of_an_identity_is_itself(text: str) -> None:
     assert identity(identity(text)) == identity(text)
@@ -124,6 +125,7 @@ def test_identity_forgets_neither_punctuation_nor_numbers_nor_words(one: str, ot
 def test_equal_texts_in_other_unicode_forms_and_cases_have_one_identity() -> None:
     forms = ["Zo\u00eb in STRASSE", "zoe\u0308 in straße", " ZOE\u0308  in\nStrasse "]
     assert len({identity(form) for form in forms}) == 1
+    assert identity("\u03aa\u0301") == identity("\u0390")  # one Greek letter, upper and lower
 
 
 @given(st.text(min_size=1))
@@ -245,9 +247,7 @@ def test_matching_languages_are_configured_ones_in_their_order_and_never_none(
 
 # --- passages ---
 
-_sentences = st.lists(
-    st.text("ab .,\n🙂éก猫", max_size=60), min_size=1, max_size=12
-).map(". ".join)
+_sentences = st.lists(st.text("ab .,\n🙂éก猫", max_size=60), min_size=1, max_size=12).map(". ".join)
 
 
 @given(_sentences, st.integers(5, 50))

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from memory_es.config import Settings
+from memory_es.credentials import UserCredentials
+from memory_es.errors import SetupError
+from memory_es.keyring import deployment_secret, load, save, write_private
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.load(state_dir=tmp_path / "state", prefix="team")
+
+
+def credentials(user_id: str) -> UserCredentials:
+    return UserCredentials(
+        user_id=user_id,
+        key_id="k",
+        api_key=SecretStr(f"key of {user_id}"),
+        id_secret=SecretStr("s"),
+    )
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_private_file_is_readable_by_its_owner_only_and_leaves_nothing_beside_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "deep" / "er" / "file"
+    write_private(path, "one")
+    write_private(path, "zwei ü")
+    assert path.read_text("utf-8") == "zwei ü"
+    assert mode(path) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_exclusive_write_leaves_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_private(path, "first", exclusive=True)
+    write_private(path, "second", exclusive=True)
+    assert path.read_text() == "first"
+    assert mode(path) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_many_first_starts_agree_on_one_secret(settings: Settings) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = [
+            secret.get_secret_value()
+            for secret in pool.map(lambda _: deployment_secret(settings, create=True), range(16))
+        ]
+    assert len(set(made)) == 1
+    assert len(made[0]) == 64
+    assert mode(settings.state_dir / "secret") == 0o600
+    assert deployment_secret(settings).get_secret_value() == made[0]
+
+
+def test_the_setting_wins_over_the_file(settings: Settings, tmp_path: Path) -> None:
+    deployment_secret(settings, create=True)
+    given = Settings.load(state_dir=tmp_path / "state", secret=SecretStr("given"))
+    assert deployment_secret(given).get_secret_value() == "given"
+
+
+def test_without_a_secret_there_is_an_error_that_names_the_remedy(settings: Settings) -> None:
+    with pytest.raises(SetupError, match="memory-es init") as caught:
+        deployment_secret(settings)
+    assert caught.value.code == "not_initialised"
+    assert not settings.state_dir.exists()
+
+
+@pytest.mark.parametrize("content", ["", " \n"])
+def test_an_empty_secret_is_no_secret(content: str, settings: Settings) -> None:
+    write_private(settings.state_dir / "secret", content)
+    for create in (False, True):
+        with pytest.raises(SetupError, match="secret"):
+            deployment_secret(settings, create=create)
+
+
+@pytest.mark.parametrize("user_id", ["sarah", "../x", "a/b", "*", "สมหญิง", "x" * 240, "con", "."])
+def test_credentials_come_back_as_they_were_kept(user_id: str, settings: Settings) -> None:
+    path = save(settings, credentials(user_id))
+    assert load(settings, user_id) == credentials(user_id)
+    assert mode(path) == 0o600
+    assert path.parent == settings.state_dir / "users" / "team"
+
+
+def test_users_whose_ids_look_alike_have_files_of_their_own(settings: Settings) -> None:
+    users = ["sarah", "Sarah", "e\u0301", "\u00e9", "a", "a "]
+    paths = {save(settings, credentials(user)) for user in users}
+    assert len(paths) == len({str(path).lower() for path in paths}) == len(users)
+    assert [load(settings, user) for user in users] == [credentials(user) for user in users]
+
+
+def test_prefixes_keep_their_users_apart(settings: Settings, tmp_path: Path) -> None:
+    save(settings, credentials("sarah"))
+    other = Settings.load(state_dir=tmp_path / "state", prefix="other")
+    assert load(other, "sarah") is None
+
+
+def test_a_user_without_a_file_has_no_credentials(settings: Settings) -> None:
+    assert load(settings, "sarah") is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"{}", b'"sarah"', b"\xff\xfe", b'{"user_id": "sarah", "key_id": 1}']
+)
+def test_a_damaged_file_is_an_error_that_names_it_and_shows_nothing(
+    content: bytes, settings: Settings
+) -> None:
+    path = save(settings, credentials("sarah"))
+    path.write_bytes(content)
+    with pytest.raises(SetupError, match="damaged") as caught:
+        load(settings, "sarah")
+    assert str(path) in str(caught.value)
+    assert "key of" not in str(caught.value)
+    assert caught.value.code == "damaged_credentials"
