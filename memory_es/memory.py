@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -12,16 +12,18 @@ from memory_es.config import Settings
 from memory_es.credentials import UserCredentials, check_user_id
 from memory_es.deployment import Deployment
 from memory_es.errors import AccessDenied, Conflict
-from memory_es.evaluate import Advance, Bench, run_suite
 from memory_es.queries import RECIPES
 from memory_es.recall import recall
 from memory_es.requests import RecallRequest, RecallResult, WriteResult
 from memory_es.schema import AnyNewMemory, Kind, invalid_input, parse_new_memory
 from memory_es.store import Scope, Store
-from memory_es.suites import Suite
 from memory_es.text import CATALOG_OWNER, user_secret
 from memory_es.usage import Touch
 from memory_es.write import write
+
+if TYPE_CHECKING:
+    from memory_es.evaluate import Advance
+    from memory_es.suites import Suite
 
 OnResult = Callable[[WriteResult], None]
 
@@ -180,6 +182,8 @@ class Platform(Deployment):
         Returns:
             See ``evaluate.run_suite``.
         """
+        from memory_es.evaluate import Bench, run_suite  # measuring needs scipy; recall does not
+
         reranker = self.reranker()
         runnable = [name for name, recipe in RECIPES.items() if reranker or not recipe.rerank]
         prefix = f"eval_{suite.fingerprint[:8]}_{self.new_id()[:8]}"

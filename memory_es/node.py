@@ -57,10 +57,10 @@ _CLOCK_SLACK = 10.0
 #: Loopback must not go through a proxy that the environment names.
 _HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-#: Lines that tell why a start failed; the last one is nearest to the cause.
+#: Lines that tell why a start failed, of Elasticsearch and of the JVM.
 _CAUSE = re.compile(
-    r"(Likely root cause|Caused by|bootstrap check failure|^[\w.$]+(Exception|Error)\b|"
-    r"^Error|^Unrecognized|insufficient memory|Address already in use)"
+    r"Likely root cause|^Caused by: |^[\w.$]+(Exception|Error): |bootstrap check failure|"
+    r"Too small|insufficient memory|Could not reserve|Unrecognized VM option|Permission denied"
 )
 
 
@@ -391,6 +391,7 @@ def _last_words(log: Path) -> str:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    text = text.partition("ERROR: Elasticsearch did not exit")[0]  # what follows is the shutdown
+    lines = [line.strip(" \t#") for line in text.splitlines() if line.strip(" \t#")]
     causes = [line for line in lines if _CAUSE.search(line)]
     return (causes or lines or ["nothing was logged"])[-1][:500]

@@ -21,8 +21,9 @@ from memory_es.text import codes, matching_languages, routing
 
 #: Hits taken from each leg. DESIGN §6: the fused window holds 0.91 of LoCoMo's evidence.
 WINDOW = 80
-#: RRF's k. 60 in Cormack et al. 2009; 30 measured better on LoCoMo-dev (DESIGN §6).
-RANK_CONSTANT = 30
+#: RRF's k. 60 in Cormack et al. 2009; on LoCoMo-dev 10 gives R@10 0.768, 30 gives 0.760, 60 gives
+#: 0.737 (docs/decisions/001-fusion.md).
+RANK_CONSTANT = 10
 #: Candidates a shard collects before rescoring. At or above a user's number of memories the
 #: search is exact over them alone, and faster than with 100 (DESIGN §3).
 NUM_CANDIDATES = 1_000
@@ -43,8 +44,9 @@ class Leg(StrEnum):
 
 
 DENSE = frozenset({Leg.VECTOR, Leg.VECTOR_CONTEXT})
-#: Legs over fields that only episodes have: a clause on a missing field fails the shard.
-_EPISODIC_ONLY = frozenset({Leg.CONTEXT, Leg.VECTOR_CONTEXT})
+#: Legs over fields that only episodes have (a clause on a missing field fails the shard), and the
+#: leg that stands in for each, with its weight, in the other kinds.
+_EPISODIC_ONLY = {Leg.CONTEXT: Leg.TEXT, Leg.VECTOR_CONTEXT: Leg.VECTOR}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Recipe:
     rerank: bool = False
 
 
-_LEXICAL = {Leg.CONTEXT: 1.0, Leg.TEXT: 0.5, Leg.EXACT: 1.0}
+#: Context finds more (R@10), the turn alone finds it first (R@1): a quarter keeps both.
+_LEXICAL = {Leg.CONTEXT: 1.0, Leg.TEXT: 0.25, Leg.EXACT: 1.0}
 _DENSE = {Leg.VECTOR: 1.0, Leg.VECTOR_CONTEXT: 1.0}
 
 RECIPES: dict[str, Recipe] = {
@@ -102,12 +105,14 @@ def alias(prefix: str, name: str) -> str:
 
 def active_legs(recipe: Recipe, kind: Kind, query: str) -> dict[Leg, float]:
     """Weights of the recipe's legs that apply to this kind and query."""
-    return {
-        leg: weight
-        for leg, weight in recipe.weights.items()
-        if not (leg in _EPISODIC_ONLY and kind is not Kind.EPISODIC)
-        and not (leg is Leg.EXACT and not codes(query[:MAX_LEXICAL]))
-    }
+    weights = dict(recipe.weights)
+    if not codes(query[:MAX_LEXICAL]):
+        weights.pop(Leg.EXACT, None)
+    if kind is not Kind.EPISODIC:
+        for leg, stand_in in _EPISODIC_ONLY.items():
+            if leg in weights:
+                weights[stand_in] = weights.get(stand_in, 0.0) + weights.pop(leg)
+    return weights
 
 
 def searches(

@@ -50,13 +50,11 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: errors of ours are one line on stderr and an exit code."""
+    """Entry point: errors of ours are one line on stderr and an exit code. Typer itself ends
+    quietly, with 1, when the reader of our output has left, as `| head` does."""
     try:
         app()
     except MemoryEsError as error:
         line = " ".join(str(error).split())
         sys.stderr.write(f"error [{error.code}]: {line}\n")
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output has left, as `| head` does
-        sys.stderr.close()
-        sys.exit(0)

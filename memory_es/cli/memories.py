@@ -12,6 +12,7 @@ import typer
 
 from memory_es.cli.output import print_json, progress, say, table
 from memory_es.cli.setup import JsonFlag
+from memory_es.errors import InvalidInput
 
 if TYPE_CHECKING:
     from memory_es.requests import RecallResult
@@ -67,7 +68,7 @@ def remember(
         "event_time": at,
     }
     given = {key: value for key, value in fields.items() if value not in (None, ())}
-    content = sys.stdin.read() if text == "-" else text
+    content = _standard_input() if text == "-" else text
     with Platform(progress=say) as platform:
         result = platform.for_user(user).remember(content, kind, **given)
     if json_:
@@ -75,6 +76,15 @@ def remember(
         return
     said = "Remembered" if result.status == "created" else "Known already"
     typer.echo(f"{said} ({result.kind}, {result.id}).")
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            "text", "standard input is not UTF-8", remedy="Convert it to UTF-8"
+        ) from None
 
 
 def recall(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+    sys.stdout.flush()  # now, while Typer watches for a reader that has left, as `| head` does
 
 
 def say(message: str) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import elasticsearch
 import pytest
 
 from memory_es import Platform, Settings, cluster, indices, node
@@ -20,6 +21,7 @@ from memory_es.errors import AccessDenied, MemoryEsError, SetupError, Unavailabl
 from memory_es.models import Embedder
 from memory_es.queries import alias
 from memory_es.schema import Kind
+from memory_es.text import routing
 from tests.proxy import Asked, Proxy, Reply
 
 NewPlatform = Callable[..., Platform]
@@ -61,13 +63,13 @@ def as_version_8(asked: Asked) -> Reply | None:
     return None
 
 
-def amend_version(version: str) -> Callable[[Asked, Reply], Reply]:
+def amend_version(claimed: str) -> Callable[[Asked, Reply], Reply]:
     def amend(asked: Asked, reply: Reply) -> Reply:
         if not asked.path.startswith("/_nodes"):
             return reply
         body = json.loads(reply.body)
         for entry in body["nodes"].values():
-            entry["version"] = version
+            entry["version"] = claimed
         headers = {**reply.headers, "content-type": "application/json"}
         return Reply(reply.status, json.dumps(body).encode(), headers)
 
@@ -87,7 +89,7 @@ def test_a_server_8_is_refused_and_both_versions_are_named(
                 call()
             assert caught.value.code == "version_mismatch"
             assert "8.19.0" in str(caught.value)
-            assert elasticsearch.__versionstr__ in str(caught.value)
+            assert version("elasticsearch") in str(caught.value)
         [failed] = old.diagnose()
         assert (failed.name, failed.verdict) == ("cluster", "failed")
         assert "8.19.0" in failed.detail
@@ -184,39 +186,26 @@ def test_touches_that_met_an_outage_are_written_after_it(
     result = platform.for_user(user).remember("Wren sings in the choir on Mondays")
     with Proxy(running_node.url) as door:
         ours = through(door.url, platform.settings.prefix)
-        memory = ours.for_user(user)
-        memory.recall("when does the choir sing?")
+        ours.for_user(user).recall("when does the choir sing?")
         recorder = ours.recorder()
         assert recorder is not None
         door.stop()
-        memory_recorded = False
-        try:
+        with contextlib.suppress(Unavailable):  # the background thread may have been faster
             recorder.drain()
-            memory_recorded = True  # the background thread had been faster
-        except Unavailable:
-            memory_recorded = False
         door.start()
         recorder.drain()
         ours.close()
-        row = platform.service().get(
-            index=alias(platform.settings.prefix, "usage"),
-            id=str(result.id),
-            routing=_routing(user),
-        )
-        assert row["_source"]["use_count"] == 1, memory_recorded
-
-
-def _routing(user: str) -> str:
-    from memory_es.text import routing
-
-    return routing(user)
+    row = platform.service().get(
+        index=alias(platform.settings.prefix, "usage"), id=str(result.id), routing=routing(user)
+    )
+    assert row["_source"]["use_count"] == 1
 
 
 # --- licence and security -------------------------------------------------------------------
 
 
 def facts(**changes: Any) -> ClusterFacts:
-    good = {
+    good: dict[str, Any] = {
         "server_version": "9.5.2",
         "client_version": "9.5.0",
         "licence": "trial",
@@ -230,7 +219,7 @@ def test_the_facts_of_the_node_are_read(platform: Platform) -> None:
     now = datetime.now(UTC)
     found = cluster.cluster_facts(platform.service(), now)
     assert found.server_version == "9.5.2"
-    assert found.client_version == elasticsearch.__versionstr__
+    assert found.client_version == version("elasticsearch")
     assert found.licence == "trial"
     assert found.licence_days is not None
     assert 29 < found.licence_days <= 30
@@ -337,23 +326,23 @@ def test_four_at_once_initialise_one_deployment(
     first = new_platform(init=False)
     platforms = [first, *(Platform(first.settings, embedder=embedder) for _ in range(3))]
     barrier = threading.Barrier(4)
-    outcomes: list[list[str] | BaseException] = []
+    outcomes: list[list[str]] = []
+    errors: list[Exception] = []
 
     def init(platform: Platform) -> None:
         barrier.wait()
         try:
             outcomes.append(platform.init())
         except Exception as error:  # noqa: BLE001 -- whatever it is, the test shows it
-            outcomes.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=init, args=(platform,)) for platform in platforms]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
-    created = [line for outcome in outcomes for line in outcome if line.startswith("index ")]
-    made = [line for line in created if "behind alias" in line]
+    assert errors == []
+    made = [line for outcome in outcomes for line in outcome if "behind alias" in line]
     assert len(made) == len(set(made)) == len(indices.INDICES)  # each by exactly one of them
     assert first.init() == []
     first.check()

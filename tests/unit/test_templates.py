@@ -56,7 +56,8 @@ def properties(index: str) -> dict[str, Any]:
     for component in templates[index]["composed_of"]:
         name = component.removeprefix("unit-")
         found |= templates[f"component-{name}"]["template"]["mappings"]["properties"]
-    return found | templates[index]["template"]["mappings"]["properties"]
+    found |= templates[index]["template"]["mappings"]["properties"]
+    return found
 
 
 def inner(annotation: Any) -> Any:
