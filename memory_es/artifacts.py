@@ -205,7 +205,9 @@ def _ensure(target: Path, job: _Job, progress: Callable[[str], None]) -> Path:
         return target
     cache_dir = target.parent
     try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
+        if not cache_dir.is_dir():
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            cache_dir.chmod(0o755)  # whatever the umask: the node's user passes through
         with locked(
             cache_dir / f".{job.profile}.lock",
             lambda: progress(f"Waiting for another process that prepares {target.name}"),

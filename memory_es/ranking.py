@@ -64,6 +64,18 @@ def ranks_of(items: Iterable[K]) -> dict[K, int]:
     return ranks
 
 
+def ranks_by_score(scores: Mapping[K, float]) -> dict[K, int]:
+    """1-based ranks, best first. Equal scores share a rank (1, 1, 3): two memories of the same
+    text are then told apart by their priors and not by the order in which they were written."""
+    ranks: dict[K, int] = {}
+    before: tuple[float, int] | None = None
+    for position, item in enumerate(sorted(scores, key=lambda key: -scores[key]), start=1):
+        rank = before[1] if before and before[0] == scores[item] else position
+        ranks[item] = rank
+        before = (scores[item], rank)
+    return ranks
+
+
 def blend(fused: Sequence[K], reranked: Sequence[K]) -> dict[K, float]:
     """RRF of the fused order and the reranker's: measured better than the reranker alone."""
     return rrf(

@@ -22,7 +22,15 @@ from memory_es.queries import (
     recipe_named,
     searches,
 )
-from memory_es.ranking import blend, contenders, ordered, priors, ranks_of, rrf, with_priors
+from memory_es.ranking import (
+    blend,
+    contenders,
+    ordered,
+    priors,
+    ranks_by_score,
+    rrf,
+    with_priors,
+)
 from memory_es.requests import Hit, RecallRequest, RecallResult
 from memory_es.schema import OWNED, Kind
 from memory_es.store import LegAnswer, Reference, Scope, Stored
@@ -81,7 +89,8 @@ def recall(
         now: the time that expiry and recency are judged by.
 
     Raises:
-        InvalidInput: an unknown recipe, or ``reranked`` without a reranker.
+        InvalidInput: an unknown recipe.
+        ModelError: ``reranked`` without a reranker, or no vector for a recipe of vectors alone.
         AccessDenied: the cluster refuses the user's key.
         Unavailable: Elasticsearch does not answer, or every leg failed.
     """
@@ -128,6 +137,8 @@ def _query_vector(
         try:
             vector = embedder.query(query)
         except ModelError as error:
+            if recipe.weights.keys() <= DENSE:
+                raise  # nothing would be left to search by
             course.degraded.append(f"no vector search: {error.message}")
             return None
     if not vector.any():
@@ -137,12 +148,14 @@ def _query_vector(
 
 
 def _note_failures(answers: list[LegAnswer], course: _Course) -> None:
-    """A failed leg degrades the answer; a refused key, a broken set-up or a failure of all legs
-    is an error: never an empty list in place of one."""
+    """A failed leg degrades the answer, also one that an index refuses (it lacks the field); a
+    refused key, a broken set-up or a failure of all legs is an error: never an empty list in
+    place of one."""
     failures = [answer for answer in answers if answer.failure]
     for answer in failures:
         error: MemoryEsError | None = answer.failure
-        if isinstance(error, (AccessDenied, SetupError)) or len(failures) == len(answers):
+        broken = isinstance(error, (AccessDenied, SetupError)) and error.code != "refused"
+        if broken or len(failures) == len(answers):
             raise error or AssertionError
         course.degraded.append(f"{answer.search.leg} of {answer.search.kind}: {error}")
 
@@ -155,16 +168,12 @@ def _rankings(answers: list[LegAnswer]) -> dict[str, dict[_Key, int]]:
     dense: dict[Leg, dict[_Key, float]] = {}
     for answer in answers:
         kind, leg = answer.search.kind, answer.search.leg
-        keys = [_Key(kind, id_) for id_, _ in answer.hits]
+        scores = {_Key(kind, id_): score for id_, score in answer.hits}
         if leg in DENSE:
-            dense.setdefault(leg, {}).update(
-                {key: score for key, (_, score) in zip(keys, answer.hits, strict=True)}
-            )
+            dense.setdefault(leg, {}).update(scores)
         else:
-            rankings.setdefault(leg, {}).update(ranks_of(keys))
-    for leg, scores in dense.items():
-        rankings[leg] = ranks_of(ordered(scores, tie={key: key.id for key in scores}))
-    return rankings
+            rankings.setdefault(leg, {}).update(ranks_by_score(scores))
+    return rankings | {leg: ranks_by_score(scores) for leg, scores in dense.items()}
 
 
 def _fuse(

@@ -64,7 +64,7 @@ def home(make_state_dir: Callable[[], Path], cache_dir: Path) -> _Home:
     """A basic node on fresh data, which two processes have tried to start at the same moment."""
     state_dir = make_state_dir()
     starters = [_start_elsewhere(state_dir, cache_dir) for _ in range(2)]
-    answers = [starter.communicate(timeout=200)[0].split() for starter in starters]
+    answers = [starter.communicate(timeout=280)[0].split() for starter in starters]
     return _Home(state_dir, answers)
 
 
