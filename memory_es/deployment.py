@@ -109,12 +109,13 @@ class Deployment:
         """The client with the service credential: set-up, keys and usage rows, nothing else.
 
         Raises:
+            Unavailable: see ``client``.
             AccessDenied: no service credential is configured.
         """
         with self._lock:
             if self._service is None:
-                user, password = self._service_login()
-                self._service = self.client().options(basic_auth=(user, password))
+                client = self.client()  # first: where no node runs, that is what to say
+                self._service = client.options(basic_auth=self._service_login())
             return self._service
 
     def _service_login(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from memory_es.documents import UsageRow
-from memory_es.errors import AccessDenied, MemoryEsError, ModelError, SetupError
+from memory_es.errors import AccessDenied, InvalidInput, MemoryEsError, ModelError, SetupError
 from memory_es.models import Embedder, Reranker
 from memory_es.queries import (
     DENSE,
@@ -89,11 +89,13 @@ def recall(
         now: the time that expiry and recency are judged by.
 
     Raises:
-        InvalidInput: an unknown recipe.
+        InvalidInput: an unknown recipe, or a scope without a user.
         ModelError: ``reranked`` without a reranker, or no vector for a recipe of vectors alone.
         AccessDenied: the cluster refuses the user's key.
         Unavailable: Elasticsearch does not answer, or every leg failed.
     """
+    if scope.user_id is None:
+        raise InvalidInput("user", "is empty", remedy="Name the user whose memories you mean")
     course = _Course()
     started = time.perf_counter()
     recipe = recipe_named(request.recipe)
@@ -107,7 +109,7 @@ def recall(
     items = searches(
         request,
         prefix=scope.store.prefix,
-        user_id=scope.user_id or "",
+        user_id=scope.user_id,
         languages=languages,
         vector=vector,
         now=now,

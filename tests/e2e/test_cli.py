@@ -66,7 +66,7 @@ def test_users_keep_the_key_that_they_have(cli: Cli) -> None:
     ("user", "text", "query"),
     [
         (SARAH, "I drink only green tea, never coffee ☕", "what do I drink?"),
-        (TOM, "แมวของฉันชื่อส้ม 🐈\nและ \"มันชอบปลา\" \\o/", "แมวของฉันชื่อส้ม"),
+        (TOM, 'แมวของฉันชื่อส้ม 🐈\nและ "มันชอบปลา" \\o/', "แมวของฉันชื่อส้ม"),
     ],
 )
 def test_what_is_remembered_is_recalled_letter_for_letter(
@@ -125,8 +125,11 @@ def _conditions(node: Any) -> list[Any]:
 
 
 def test_nothing_known_is_an_answer(cli: Cli) -> None:
-    assert cli("recall", "--user", NEWCOMER, "anything?") == "Nothing is known about that.\n"
-    assert cli.json("recall", "--user", NEWCOMER, "anything?")["hits"] == []
+    # of any kind but the catalog, which is everybody's
+    own = [part for kind in ("episodic", "semantic", "procedural") for part in ("--kind", kind)]
+    recall = ("recall", "--user", NEWCOMER, "anything?", *own)
+    assert cli(*recall) == "Nothing is known about that.\n"
+    assert cli.json(*recall)["hits"] == []
 
 
 def test_a_corpus_is_indexed_once_and_its_bad_lines_are_named(cli: Cli, tmp_path: Path) -> None:
@@ -142,7 +145,9 @@ def test_a_corpus_is_indexed_once_and_its_bad_lines_are_named(cli: Cli, tmp_path
     report = json.loads(done.out)
     assert done.code == 1
     assert (report["created"], report["duplicate"], report["failed"]) == (3, 0, 1)
-    assert report["errors"] == [f"{corpus}, line 2: text: is empty; give at least one visible character"]
+    assert report["errors"] == [
+        f"{corpus}, line 2: text: is empty; give at least one visible character"
+    ]
     assert done.err == f"error: {report['errors'][0]}\n"
     again = cli.run("index", str(corpus))
     assert again.out.startswith("0 written, 3 already there, 1 refused (")
@@ -223,12 +228,9 @@ REMEMBER = ("remember", "--user", SARAH)
     ("arguments", "settings", "code", "says"),
     [
         (("recall", "--user", "nobody", "tea"), {}, 5, "[no_key].*memory-es users add"),
-        (("recall", "--user", " ", "tea"), {}, 2, r"\[invalid_input\]: user: "),
         ((*RECALL, " \u200b "), {}, 2, "query: .*at least one visible character"),
         ((*RECALL, "tea", "-k", "0"), {}, 2, "k: .*greater than or equal to 1"),
-        ((*RECALL, "tea", "-k", "10001"), {}, 2, "k: .*less than or equal to 1000"),
         ((*RECALL, "tea", "--kind", "dream"), {}, 2, "kinds.*episodic.*catalog"),
-        ((*RECALL, "tea", "--since", "soon"), {}, 2, "since: "),
         ((*RECALL, "tea", "--recipe", "magic"), {}, 2, "recipe: 'magic' is none of bm25"),
         ((*RECALL, "tea", "--recipe", "reranked"), {}, 8, "MEMORY_ES_RERANKER_MODEL"),
         ((*REMEMBER, "  "), {}, 2, "text: .*at least one visible character"),
@@ -237,10 +239,9 @@ REMEMBER = ("remember", "--user", SARAH)
         (("index", "/no/such.jsonl"), {}, 4, r"/no/such\.jsonl"),
         (("eval", "run", "--data", "/no/such"), {}, 4, r"/no/such/corpus\.jsonl"),
         (("eval", "run", "--suite", "nope"), {}, 4, "Use one of .*sample"),
-        (("eval", "run"), {}, 2, "--suite NAME or --data PATH"),
         (("users", "add", "x"), {"MEMORY_ES_PREFIX": "never_made"}, 3, "memory-es init"),
         (("status",), {"MEMORY_ES_SHARDS": "many"}, 2, "MEMORY_ES_SHARDS: .*integer"),
-        (("init",), {"MEMORY_ES_LANGUAGES": "klingon"}, 2, "MEMORY_ES_LANGUAGES: .*english"),
+        (("init",), {"MEMORY_ES_LANGUAGES": "thai"}, 3, "Set MEMORY_ES_LANGUAGES=english"),
         (
             ("status",),
             {
@@ -265,7 +266,7 @@ def test_an_error_has_its_exit_code_and_one_line_that_says_what_to_do(
 
 
 def test_without_a_node_every_command_says_how_to_start_one(cli: Cli, tmp_path: Path) -> None:
-    for arguments in (("status",), ("init",), ("users", "add", "x")):
+    for arguments in (("status",), ("users", "add", "x")):
         done = cli.run(*arguments, MEMORY_ES_STATE_DIR=str(tmp_path))
         assert (done.code, done.out) == (7, "")
         assert re.fullmatch(r"error \[node_down\]: .*`memory-es up`.*\n", done.err)

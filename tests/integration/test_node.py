@@ -60,17 +60,24 @@ class _Home(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def home(make_state_dir: Callable[[], Path], cache_dir: Path) -> _Home:
-    """A basic node on fresh data, which two processes have tried to start at the same moment."""
+def home(make_state_dir: Callable[[], Path], cache_dir: Path) -> Iterator[_Home]:
+    """A basic node on fresh data, which two processes have tried to start at the same moment.
+
+    The end checks `down`, because each further start of a node costs a quarter of a minute.
+    """
     state_dir = make_state_dir()
     starters = [_start_elsewhere(state_dir, cache_dir) for _ in range(2)]
     answers = [starter.communicate(timeout=280)[0].split() for starter in starters]
-    return _Home(state_dir, answers)
+    yield _Home(state_dir, answers)
+    assert node.down(state_dir) is True
+    assert node.down(state_dir) is False
+    assert node.status(state_dir) is None
+    assert not _nodes_of(state_dir)
 
 
 @pytest.fixture
 def running(home: _Home, cache_dir: Path) -> node.NodeInfo:
-    """The module's node, started again if a test has stopped it."""
+    """The module's node; started again should a failed test have left it dead."""
     return node.up(home.state_dir, cache_dir, heap="512m")[0]
 
 
@@ -134,7 +141,7 @@ def test_another_spelling_of_the_folder_is_the_same_node(
     assert node.status(tmp_path / "link") == running
 
 
-def test_data_survive_kill_9_a_killed_start_and_a_stop(
+def test_data_survive_kill_9_and_a_killed_start(
     running: node.NodeInfo, home: _Home, cache_dir: Path
 ) -> None:
     with _client(running) as before:
@@ -154,11 +161,6 @@ def test_data_survive_kill_9_a_killed_start_and_a_stop(
     assert revived.password == running.password
     with _client(revived) as after:
         assert after.get(index="kept", id="1")["_source"] == {"text": "still here"}
-
-    assert node.down(home.state_dir) is True
-    assert node.down(home.state_dir) is False
-    assert node.status(home.state_dir) is None
-    assert not _nodes_of(home.state_dir)
 
 
 def test_down_and_status_of_a_folder_without_a_node(tmp_path: Path) -> None:
