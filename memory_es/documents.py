@@ -34,7 +34,6 @@ class Step(Frozen):
 class Document(Frozen):
     """Fields of every memory document. Vectors are base64 of big-endian float32 on the way in."""
 
-    owner: dict[str, Any] | None = None
     kind: Kind
     text: str
     tags: tuple[str, ...] = ()
@@ -62,7 +61,13 @@ class Document(Frozen):
     suspicious: bool = False
 
 
-class EpisodicDocument(Document):
+class OwnedDocument(Document):
+    """A document of one user: the cluster stamps whose it is."""
+
+    owner: dict[str, Any] | None = None
+
+
+class EpisodicDocument(OwnedDocument):
     """A document of the episodic index."""
 
     kind: Literal[Kind.EPISODIC] = Kind.EPISODIC
@@ -78,7 +83,7 @@ class EpisodicDocument(Document):
     resolved_dates: tuple[DateRange, ...] = ()
 
 
-class SemanticDocument(Document):
+class SemanticDocument(OwnedDocument):
     """A document of the semantic index."""
 
     kind: Literal[Kind.SEMANTIC] = Kind.SEMANTIC
@@ -89,7 +94,7 @@ class SemanticDocument(Document):
     valid_to: datetime | None = None
 
 
-class ProceduralDocument(Document):
+class ProceduralDocument(OwnedDocument):
     """A document of the procedural index."""
 
     kind: Literal[Kind.PROCEDURAL] = Kind.PROCEDURAL

@@ -58,10 +58,11 @@ class Bench:
 
 @dataclass(frozen=True)
 class Indexed:
-    """A suite in its indices: each user's scope, and the corpus ids of each stored document."""
+    """A suite in its indices: each user's scope, the stored document of each corpus id (twins
+    that were merged share one) and its owner."""
 
     scopes: Mapping[str, Scope]
-    corpus_ids: Mapping[str, list[str]]
+    documents: Mapping[str, str]
     owners: Mapping[str, str | None]
 
 
@@ -101,6 +102,7 @@ def run_suite(
     finally:
         security.invalidate(bench.service, keys)
         indices.remove(bench.service, bench.settings.prefix)
+    questions = [_by_document(question, indexed) for question in suite.questions]
     stages: dict[str, list[float]] = {}
     for asked in results.values():
         for question, result in zip(suite.questions, asked.values(), strict=True):
@@ -110,10 +112,7 @@ def run_suite(
     return {
         "suite": suite.name,
         "queries": len(suite.questions),
-        "recipes": {
-            name: summarise(suite.questions, _run_of(asked, indexed))
-            for name, asked in results.items()
-        },
+        "recipes": {name: summarise(questions, _run_of(asked)) for name, asked in results.items()},
         "leaks": leaks,
         "latency_ms": {
             stage: {
@@ -145,14 +144,17 @@ def _scopes(bench: Bench, users: Iterable[str], keys: list[str]) -> dict[str, Sc
 
 
 def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Advance) -> Indexed:
-    """Write the corpus, each user's with that user's key. A merged twin counts under both ids."""
+    """Write the corpus, each user's with that user's key. A memory without a time has been known
+    from the beginning: every question may see it."""
     catalog = Scope(
         Store(bench.service, bench.settings.prefix), None, user_secret(_SECRET, CATALOG_OWNER)
     )
     groups: dict[str | None, list[Any]] = {}
     for entry in suite.entries:
         groups.setdefault(entry.user, []).append(entry.memory)
-    corpus_ids: dict[str, list[str]] = {}
+    times = [entry.memory.event_time for entry in suite.entries if entry.memory.event_time]
+    times += [question.timestamp for question in suite.questions if question.timestamp]
+    documents: dict[str, str] = {}
     owners: dict[str, str | None] = {}
     done = 0
     for user, memories in groups.items():
@@ -161,17 +163,19 @@ def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Adv
             scope,
             bench.embedder,
             memories,
-            now=suite.now,
+            now=min(times, default=suite.now),
             new_id=_no_new_id,
             refresh=True,
         ):
             if result.id is None:
-                raise MemoryEsError(f"a memory of the suite was refused: {result.error}")
-            corpus_ids.setdefault(result.id, []).append(str(result.external_id))
+                raise MemoryEsError(f"{result.external_id} was refused: {result.error}")
+            if result.needs_embedding:
+                raise MemoryEsError(f"{result.external_id} has no vector: the embedder failed")
+            documents[str(result.external_id)] = result.id
             owners[result.id] = user
             done += 1
             advance("index", done, len(suite.entries))
-    return Indexed(scopes, corpus_ids, owners)
+    return Indexed(scopes, documents, owners)
 
 
 def _no_new_id() -> str:
@@ -242,15 +246,16 @@ def _foreign(result: RecallResult, indexed: Indexed, user: str) -> int:
     )
 
 
-def _run_of(asked: Mapping[str, RecallResult], indexed: Indexed) -> dict[str, dict[str, float]]:
-    """Scores of corpus ids by question, strictly falling by rank."""
+def _by_document(question: Question, indexed: Indexed) -> Question:
+    """A question whose evidence are stored documents: a merged twin counts under both ids."""
+    found = dict.fromkeys(indexed.documents[id_] for id_ in question.evidence)
+    return question.model_copy(update={"evidence": tuple(found)})
+
+
+def _run_of(asked: Mapping[str, RecallResult]) -> dict[str, dict[str, float]]:
+    """Scores of documents by question, strictly falling by rank."""
     return {
-        question: {
-            corpus_id: float(-position)
-            for position, corpus_id in enumerate(
-                corpus_id for hit in result.hits for corpus_id in indexed.corpus_ids[hit.id]
-            )
-        }
+        question: {hit.id: float(-position) for position, hit in enumerate(result.hits)}
         for question, result in asked.items()
     }
 

@@ -11,7 +11,7 @@ from memory_es import cluster, doctor, indices, keyring, security
 from memory_es.config import Settings
 from memory_es.credentials import UserCredentials, check_user_id
 from memory_es.deployment import Deployment
-from memory_es.errors import AccessDenied, Conflict
+from memory_es.errors import AccessDenied, Conflict, Unavailable
 from memory_es.queries import RECIPES
 from memory_es.recall import recall
 from memory_es.requests import RecallRequest, RecallResult, WriteResult
@@ -19,7 +19,7 @@ from memory_es.schema import AnyNewMemory, Kind, invalid_input, parse_new_memory
 from memory_es.store import Scope, Store
 from memory_es.text import CATALOG_OWNER, user_secret
 from memory_es.usage import Touch
-from memory_es.write import write
+from memory_es.write import check_owner, write
 
 if TYPE_CHECKING:
     from memory_es.evaluate import Advance
@@ -130,7 +130,7 @@ class Platform(Deployment):
         kept = keyring.load(self.settings, user)
         if kept is None:
             raise AccessDenied(
-                "there is no key for this user here",
+                f"there is no key for the user {user!r} here",
                 code="no_key",
                 remedy="Make one with `memory-es users add USER`",
             )
@@ -235,11 +235,14 @@ class Memory:
         Raises:
             InvalidInput: a field is wrong; nothing was written.
             Conflict: the document's id is taken by one that this user may not see.
+            Unavailable: Elasticsearch cannot take it now.
         """
         memory = parse_new_memory({"text": text, "kind": kind, **fields})
+        check_owner(memory, self.user_id)
         [result] = self.remember_many([memory])
         if result.status == "failed":
-            raise Conflict(result.error or "the write failed", code="write_failed")
+            failure = Conflict if result.code == "conflict" else Unavailable
+            raise failure(str(result.error), code=result.code)
         return result
 
     def remember_many(

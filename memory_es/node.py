@@ -51,9 +51,6 @@ _START_TIMEOUT = 180.0
 #: How long the node may refuse its own password: the security index may still be recovering.
 _REFUSAL_TIMEOUT = 20.0
 
-#: Linux derives a process's age from the clock at boot, which may be corrected by seconds.
-_CLOCK_SLACK = 10.0
-
 #: Loopback must not go through a proxy that the environment names.
 _HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -114,7 +111,7 @@ def up(
         for leftover in _processes(state_dir):  # whoever started it was killed
             _stop(leftover, timeout=30)
         try:
-            return _start_once(
+            return _start(
                 Launch(
                     state_dir=state_dir,
                     distribution=artifacts.ensure_distribution(cache_dir.resolve(), progress),
@@ -172,11 +169,9 @@ def _recorded(record: dict[str, Any], state_dir: Path) -> psutil.Process | None:
     """Return the process of ``node.json``, unless its number now belongs to another one."""
     try:
         process = psutil.Process(record["pid"])
-        same_age = abs(process.create_time() - record["create_time"]) < _CLOCK_SLACK
-        alive = process.status() != psutil.STATUS_ZOMBIE
     except (KeyError, TypeError, ValueError, psutil.Error):
         return None
-    return process if same_age and alive and _is_ours(process, state_dir) else None
+    return process if _is_ours(process, state_dir) and not _gone(process) else None
 
 
 def _is_ours(process: psutil.Process, state_dir: Path) -> bool:
@@ -250,7 +245,7 @@ def _choose_port(state_dir: Path, port: int | None) -> int:
     return port
 
 
-def _start_once(launch: Launch, progress: Callable[[str], None], *, may_move: bool) -> NodeInfo:
+def _start(launch: Launch, progress: Callable[[str], None], *, may_move: bool) -> NodeInfo:
     node_files.require_reachable(launch.state_dir, "MEMORY_ES_STATE_DIR")
     elasticsearch = launch.distribution / "bin" / "elasticsearch"
     node_files.require_reachable(elasticsearch, "MEMORY_ES_CACHE_DIR")
@@ -259,21 +254,14 @@ def _start_once(launch: Launch, progress: Callable[[str], None], *, may_move: bo
     node_files.write_config(launch)
     progress(f"Starting Elasticsearch {launch.version} on 127.0.0.1:{launch.port}")
     try:
-        return _start(launch)
-    except SetupError as error:
-        if not may_move or "Address already in use" not in error.message:
-            raise
-        # Somebody took the port between our probe and the node.
-        return _start_once(replace(launch, port=_free_port()), progress, may_move=False)
-
-
-def _start(launch: Launch) -> NodeInfo:
-    try:
         return _boot(launch)
-    except BaseException:  # also Ctrl-C: no half-started node stays behind
+    except BaseException as error:  # also Ctrl-C: no half-started node stays behind
         for leftover in _processes(launch.state_dir):
             _stop(leftover, timeout=5)
-        raise
+        if not may_move or "Address already in use" not in str(error):
+            raise
+    # Somebody took the port between our probe and the node.
+    return _start(replace(launch, port=_free_port()), progress, may_move=False)
 
 
 def _boot(launch: Launch) -> NodeInfo:
@@ -300,10 +288,6 @@ def _boot(launch: Launch) -> NodeInfo:
 
 
 def _run_launcher(launch: Launch, boot_log: Path) -> int:
-    owner = node_files.run_as()
-    as_user: dict[str, Any] = {}
-    if owner is not None:
-        as_user = {"user": owner.user, "group": owner.group, "extra_groups": []}
     descriptor = os.open(boot_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as log:
         launcher = subprocess.Popen(
@@ -315,7 +299,7 @@ def _run_launcher(launch: Launch, boot_log: Path) -> int:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            **as_user,
+            **node_files.as_owner(),
         )
     try:
         return launcher.wait(timeout=_START_TIMEOUT)

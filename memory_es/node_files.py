@@ -95,6 +95,12 @@ def run_as() -> Owner | None:
     return Owner(found.pw_uid, found.pw_gid)
 
 
+def as_owner() -> dict[str, Any]:
+    """Return the arguments with which ``subprocess`` runs something as the node's user."""
+    owner = run_as()
+    return {} if owner is None else {"user": owner.user, "group": owner.group, "extra_groups": []}
+
+
 def make_state_dir(state_dir: Path) -> None:
     """Create the state folder, closed to others.
 
@@ -128,17 +134,11 @@ def require_reachable(path: Path, variable: str) -> None:
         SetupError: ``state_dir_unreachable``, or ``cache_dir_unreachable`` and so on, after
             the variable.
     """
-    owner = run_as()
-    if owner is None:
+    if run_as() is None:
         return
     # Only trying tells: there are ACLs and mount options beside the permission bits.
     tried = subprocess.run(
-        ["/bin/sh", "-c", 'test -x "$1"', "sh", path],
-        user=owner.user,
-        group=owner.group,
-        extra_groups=[],
-        cwd="/",
-        check=False,
+        ["/bin/sh", "-c", 'test -x "$1"', "sh", path], cwd="/", check=False, **as_owner()
     )
     if tried.returncode != 0:
         raise SetupError(

@@ -25,9 +25,12 @@ WINDOW = 80
 #: RRF's k. 60 in Cormack et al. 2009; on LoCoMo-dev 10 gives R@10 0.768, 30 gives 0.760, 60 gives
 #: 0.737 (docs/decisions/001-fusion.md).
 RANK_CONSTANT = 10
-#: Candidates a shard collects before rescoring. At or above a user's number of memories the
-#: search is exact over them alone, and faster than with 100 (DESIGN §3).
-NUM_CANDIDATES = 1_000
+#: Candidates a shard collects before rescoring: the most that Elasticsearch allows. At or above a
+#: user's number of memories the search is exact over them alone and does not walk the rest of
+#: the shard (DESIGN §3); below 10,000 memories the greater number costs nothing.
+NUM_CANDIDATES = 10_000
+#: The catalog has a graph, where each candidate is paid for.
+CATALOG_CANDIDATES = 500
 #: Characters of a query that the lexical legs analyze: a longer one exceeds Lucene's clause
 #: limit, and its embedding is cut at the model's length anyway.
 MAX_LEXICAL = 2_000
@@ -124,11 +127,15 @@ def searches(
     prefix: str,
     user_id: str,
     languages: tuple[str, ...],
-    vector: list[float] | None,
+    vector: str | None,
     now: datetime,
 ) -> list[Search]:
     """The ``_msearch`` of a recall: one item per (kind, leg). Dense legs are left out when
-    there is no query vector."""
+    there is no query vector.
+
+    Args:
+        vector: packed as base64 of big-endian float32: a quarter of a JSON list's bytes.
+    """
     recipe = recipe_named(request.recipe)
     size = max(WINDOW, request.k)
     items = []
@@ -143,7 +150,7 @@ def searches(
             if leg in DENSE:
                 if vector is None:
                     continue
-                query = _dense_query(leg, vector, conditions, size)
+                query = _dense_query(leg, kind, vector, conditions, size)
             else:
                 query = {
                     "bool": {"must": [lexical_query(leg, request.query, languages)], **conditions}
@@ -216,9 +223,10 @@ def lexical_query(leg: Leg, text: str, languages: tuple[str, ...]) -> dict[str, 
 
 
 def _dense_query(
-    leg: Leg, vector: list[float], conditions: dict[str, Any], size: int
+    leg: Leg, kind: Kind, vector: str, conditions: dict[str, Any], size: int
 ) -> dict[str, Any]:
     """A kNN clause; for the text, the better of the whole text's vector and its best passage."""
+    candidates = CATALOG_CANDIDATES if kind is Kind.CATALOG else NUM_CANDIDATES
 
     def knn(field: str) -> dict[str, Any]:
         return {
@@ -226,7 +234,7 @@ def _dense_query(
                 "field": field,
                 "query_vector": vector,
                 "k": size,
-                "num_candidates": max(NUM_CANDIDATES, size),
+                "num_candidates": max(candidates, size),
                 "filter": {"bool": conditions},
             }
         }

@@ -114,7 +114,7 @@ def priors(
     if usage and usage.use_count:
         found["usage"] = min(1.0, math.log1p(usage.use_count) / math.log1p(FULL_USAGE))
     if confidence is not None and confidence < 1:
-        found["confidence"] = confidence - 1
+        found["confidence"] = max(-1.0, confidence - 1)
     if usage and (usage.success_count or usage.failure_count):
         # Laplace's rule of succession, mapped from [0, 1] to [-1, 1]
         rate = (usage.success_count + 1) / (usage.success_count + usage.failure_count + 2)

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
+
+from elasticsearch.helpers import pack_dense_vector
 
 from memory_es.documents import UsageRow
 from memory_es.errors import AccessDenied, InvalidInput, MemoryEsError, ModelError, SetupError
@@ -130,9 +132,7 @@ def recall(
     )
 
 
-def _query_vector(
-    embedder: Embedder, recipe: Recipe, query: str, course: _Course
-) -> list[float] | None:
+def _query_vector(embedder: Embedder, recipe: Recipe, query: str, course: _Course) -> str | None:
     if not DENSE & recipe.weights.keys():
         return None
     with course.stage("embed"):
@@ -146,7 +146,8 @@ def _query_vector(
     if not vector.any():
         course.degraded.append("no vector search: the query has no vector")
         return None
-    return [float(value) for value in vector]
+    packed: str = pack_dense_vector(vector)
+    return packed
 
 
 def _note_failures(answers: list[LegAnswer], course: _Course) -> None:
@@ -219,7 +220,11 @@ def _hits(
             wanted += [_reference(scope, key, "usage") for key in owned]
         found = scope.store.fetch(wanted)
     documents = {key: found[ref] for key in order if (ref := _reference(scope, key)) in found}
-    order = [key for key in order if key in documents]  # forgotten since the search
+    strange = {key for key, document in documents.items() if not _readable(document)}
+    if strange:
+        course.degraded.append(f"{len(strange)} documents left out: not written by memory_es")
+    # those that are missing were forgotten since the search
+    order = [key for key in order if key in documents and key not in strange]
     scores, reranked = _rerank(reranker, request, order, fused, documents, course)
     with course.stage("rank"):
         reasons: dict[_Key, dict[str, float]] = {}
@@ -266,12 +271,28 @@ def _rerank(
     return blend(order, by_score), scored
 
 
+def _readable(document: Stored) -> bool:
+    """Whether a document has what every memory has: a user's own key can write others by hand."""
+    try:
+        _time(document, "event_time")
+        _time(document, "created_at")
+    except (KeyError, TypeError, ValueError):
+        return False
+    return isinstance(document.source.get("text"), str)
+
+
+def _time(document: Stored, name: str) -> datetime:
+    value = datetime.fromisoformat(document.source[name])
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
 def _priors(key: _Key, document: Stored, usage: Stored | None, now: datetime) -> dict[str, float]:
+    confidence = document.source.get("confidence")
     return priors(
         kind=key.kind,
-        event_time=datetime.fromisoformat(document.source["event_time"]),
+        event_time=_time(document, "event_time"),
         usage=UsageRow.model_validate(usage.source) if usage else None,
-        confidence=document.source.get("confidence"),
+        confidence=confidence if isinstance(confidence, (int, float)) else None,
         now=now,
     )
 
@@ -292,8 +313,8 @@ def _hit(
         kind=key.kind,
         text=source["text"],
         score=score,
-        event_time=source["event_time"],
-        created_at=source["created_at"],
+        event_time=_time(document, "event_time"),
+        created_at=_time(document, "created_at"),
         owner=_owner(source),
         fields={name: value for name, value in source.items() if name not in _HIDDEN},
         ranks=ranks,

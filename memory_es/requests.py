@@ -14,7 +14,8 @@ class WriteResult(Frozen):
     """What became of one item of a write, in the order given.
 
     ``created`` wrote it; ``duplicate`` found the same memory under ``id`` and wrote nothing;
-    ``failed`` wrote nothing, ``error`` says why.
+    ``failed`` wrote nothing, ``error`` says why,
+    ``code`` is the stable code of ``errors``.
     """
 
     position: int
@@ -24,6 +25,7 @@ class WriteResult(Frozen):
     external_id: str | None = None
     needs_embedding: bool = False
     error: str | None = None
+    code: str | None = None
 
 
 # --- recall -----------------------------------------------------------------------------------

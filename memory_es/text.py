@@ -10,10 +10,14 @@ from functools import cache
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
+#: Not "unassigned" (Cn): an emoji newer than this Python is one, and is seen all the same.
+_INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf", "Cs"}
 #: A token that carries a digit and either a letter or inner punctuation: 4.2.1-beta3, E-1043.
 _CODE = re.compile(r"[^\W_]+(?:[-._/:#+@][^\W_]+)*")
 
 
+#: Passages that are split at a time.
+BLOCK = 20
 #: The name under which the catalog's document ids are derived. No user can have it: outer
 #: blanks are refused.
 CATALOG_OWNER = " catalog "
@@ -27,13 +31,14 @@ def clean(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Whether nothing visible is left: only separators, format and control characters."""
-    return all(unicodedata.category(char)[0] in "ZC" for char in text)
+    return all(unicodedata.category(char) in _INVISIBLE for char in text)
 
 
 def has_words(text: str) -> bool:
     """Whether the text has a letter, a digit or a symbol such as an emoji: not only punctuation."""
     return any(
-        unicodedata.category(char)[0] in "LN" or unicodedata.category(char) == "So" for char in text
+        unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("So", "Cn")
+        for char in text
     )
 
 
@@ -61,7 +66,9 @@ def document_id(secret: str, *parts: str | int) -> str:
 
 def _hmac(secret: str, parts: list[str | int]) -> str:
     # lengths keep ("ab", "c") and ("a", "bc") apart
-    message = "".join(f"{type(part).__name__}{len(str(part))}:{part}" for part in parts)
+    message = "".join(
+        f"{'i' if isinstance(part, int) else 's'}{len(str(part))}:{part}" for part in parts
+    )
     return hmac.digest(secret.encode(), message.encode(), "sha256").hex()
 
 
@@ -114,4 +121,17 @@ def passages(text: str, *, size: int) -> list[tuple[int, int]]:
     boundary that fits (paragraph, sentence, word). Returns (start, end) character offsets."""
     from semantic_text_splitter import TextSplitter  # only long texts pay for its import
 
-    return [(start, start + len(chunk)) for start, chunk in TextSplitter(size).chunk_indices(text)]
+    splitter = TextSplitter(size)
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text):  # block by block: the splitter's time grows faster than the text
+        block = text[start : start + BLOCK * size]
+        last = start + len(block) == len(text)
+        chunks = [
+            (start + at, start + at + len(chunk)) for at, chunk in splitter.chunk_indices(block)
+        ]
+        if not last and len(chunks) > 1:
+            chunks.pop()  # cut by the block, not by the text
+        found += chunks
+        start = chunks[-1][1] if chunks and not last else start + len(block)
+    return found

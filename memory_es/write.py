@@ -99,17 +99,18 @@ def _parse(
     for position, raw in numbered:
         try:
             memory = raw if isinstance(raw, NewMemory) else parse_new_memory(raw)
-            _check_owner(scope, memory)
+            check_owner(memory, scope.user_id)
             chunk.items.append(Item(position, memory))
         except InvalidInput as error:
             chunk.results[position] = WriteResult(
-                position=position, status="failed", error=str(error)
+                position=position, status="failed", error=str(error), code=error.code
             )
     return chunk
 
 
-def _check_owner(scope: Scope, memory: AnyNewMemory) -> None:
-    if (memory.kind is Kind.CATALOG) != (scope.user_id is None):
+def check_owner(memory: AnyNewMemory, user_id: str | None) -> None:
+    """The catalog has no owner, everything else has one. Raises InvalidInput."""
+    if (memory.kind is Kind.CATALOG) != (user_id is None):
         raise InvalidInput(
             "kind",
             "the catalog has no owner and is written by an operator alone",
@@ -191,11 +192,9 @@ def _send(scope: Scope, chunk: _Chunk) -> list[WriteResult]:
 def _result(
     item: Item, *, created: bool, error: MemoryEsError | None, flagged: bool
 ) -> WriteResult:
-    reason = None
-    if error is not None:
-        reason = str(error)
-        if error.code == "conflict":
-            reason = "the id is taken by a document that you may not see"
+    reason = str(error) if error else None
+    if error and error.code == "conflict":
+        reason = "the id is taken by a document that you may not see"
     return WriteResult(
         position=item.position,
         status="failed" if error else "created" if created else "duplicate",
@@ -204,4 +203,5 @@ def _result(
         external_id=item.memory.external_id,
         needs_embedding=flagged,
         error=reason,
+        code=error.code if error else None,
     )

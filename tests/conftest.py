@@ -56,8 +56,4 @@ def new_prefix() -> Callable[[], str]:
 @pytest.fixture(scope="session")
 def environment(state_dir: Path) -> dict[str, str]:
     """Environment of a subprocess that uses the run's node."""
-    keep = {"PATH", "HOME", "LANG", "TERM", "JAVA_HOME", "ES_JAVA_HOME"}
-    return {name: value for name, value in os.environ.items() if name in keep} | {
-        "MEMORY_ES_STATE_DIR": str(state_dir),
-        "HF_HUB_OFFLINE": "1",
-    }
+    return dict(os.environ) | {"MEMORY_ES_STATE_DIR": str(state_dir)}

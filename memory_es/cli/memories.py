@@ -160,7 +160,7 @@ def _show(result: RecallResult, *, explain: bool) -> None:
 def _shortened(node: Any) -> Any:
     if isinstance(node, dict):
         return {
-            key: f"[{len(item)} numbers]" if key == "query_vector" else _shortened(item)
+            key: f"{item[:8]}…" if key == "query_vector" else _shortened(item)
             for key, item in node.items()
         }
     return [_shortened(item) for item in node] if isinstance(node, list) else node

@@ -34,19 +34,21 @@ class Cli:
     environment: Mapping[str, str]
     command: tuple[str, ...] = (str(Path(sys.executable).with_name("memory-es")),)
 
-    def run(self, *arguments: str, given: bytes = b"", **settings: str) -> Done:
+    def run(
+        self, *arguments: str, given: bytes = b"", settings: Mapping[str, str] | None = None
+    ) -> Done:
         done = subprocess.run(
             [*self.command, *arguments],
             input=given,
-            env={**self.environment, **settings},
+            env={**self.environment, **(settings or {})},
             capture_output=True,
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def __call__(self, *arguments: str, code: int = 0, given: bytes = b"", **settings: str) -> str:
+    def __call__(self, *arguments: str, code: int = 0, **options: Any) -> str:
         """Standard output of a command that ends with ``code`` and complains of nothing."""
-        done = self.run(*arguments, given=given, **settings)
+        done = self.run(*arguments, **options)
         assert (done.code, done.err) == (code, ""), done
         return done.out
 

@@ -45,9 +45,8 @@ def test_every_command_and_snippet_of_the_readme_runs_as_written(
     assert next(text for language, text in steps if language == "sh") == "./scripts/quickstart"
     assert any(language == "python" for language, _ in steps)
     for language, text in steps:
-        command = (
-            ["bash", "-c", text] if language == "sh" else [ROOT / ".venv/bin/python", "-c", text]
-        )
+        program = ["bash"] if language == "sh" else [str(ROOT / ".venv/bin/python")]
+        command = [*program, "-c", text]
         done = subprocess.run(
             command, cwd=ROOT, env=own_state, capture_output=True, text=True, check=False
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
+from elasticsearch.helpers import pack_dense_vector
 
 from memory_es import Memory, Platform, Settings, indices, node
 from memory_es.errors import InvalidInput, ModelError, SetupError, Unavailable
@@ -934,7 +935,7 @@ def test_the_searches_shown_are_those_that_pure_functions_build(
         prefix=platform.settings.prefix,
         user_id=chatty.user_id,
         languages=platform.settings.languages,
-        vector=[float(value) for value in platform.embedder().query(question)]
+        vector=pack_dense_vector(platform.embedder().query(question))
         if recipe in {"dense", "hybrid"}
         else None,
         now=NOW,

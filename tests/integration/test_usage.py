@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 
 from memory_es import Memory, Platform
 from memory_es.documents import UsageRow
-from memory_es.errors import MemoryEsError
+from memory_es.errors import Conflict, MemoryEsError
 from memory_es.queries import alias
 from memory_es.requests import WriteResult
 from memory_es.schema import OWNED, Kind
@@ -114,16 +115,21 @@ def test_a_recall_without_touch_leaves_nothing(
     assert desk.row(touch_of(memory, found)) is None
 
 
-def test_hits_of_the_catalog_are_not_counted(platform: Platform, memory: Memory) -> None:
-    word = f"zorble{os.urandom(4).hex()}"
-    [entry] = platform.write_catalog([{"kind": "catalog", "text": f"The {word} manual"}])
-    [hit] = memory.recall(word, recipe="bm25").hits
-    assert hit.id == entry.id
+def test_hits_of_the_catalog_are_not_counted(
+    new_platform: Callable[..., Platform], user: str
+) -> None:
+    platform = new_platform()  # of its own: everybody would find the entry
+    platform.add_user(user)
+    memory = platform.for_user(user)
+    [entry] = platform.write_catalog([{"kind": "catalog", "text": "The ferry manual"}])
+    episode = memory.remember("The ferry leaves at noon")
+    found = memory.recall("ferry", recipe="bm25").hits
+    assert {hit.id for hit in found} == {entry.id, episode.id}
     drain(platform)
     index = alias(platform.settings.prefix, "usage")
     platform.service().indices.refresh(index=index)
-    found = platform.service().count(index=index, query={"ids": {"values": [entry.id]}})
-    assert found["count"] == 0
+    rows = platform.service().search(index=index)["hits"]["hits"]
+    assert [row["_id"] for row in rows] == [episode.id]
 
 
 def test_twenty_threads_of_recalls_lose_no_count(platform: Platform, memory: Memory) -> None:
@@ -135,7 +141,8 @@ def test_twenty_threads_of_recalls_lose_no_count(platform: Platform, memory: Mem
         def ask(_number: int) -> None:
             start.wait()
             for _ in range(10):
-                assert len(mine.recall("ferry", recipe="bm25").hits) == 3
+                only = {"kinds": ["episodic"]}
+                assert len(mine.recall("ferry", recipe="bm25", filters=only).hits) == 3
 
         with ThreadPoolExecutor(20) as pool:
             list(pool.map(ask, range(20)))
@@ -248,13 +255,11 @@ def test_i10_usage_claimed_in_a_memory_counts_for_nothing(
     assert hit.priors.get("usage", 0) == 0
     assert desk.row(touch_of(memory, found)) is None
     key = platform.user_store(platform.add_user(memory.user_id)[0])._client
-    with pytest.raises(elasticsearch.BadRequestError):  # strict mappings: no such field
-        key.create(
-            index=alias(desk.prefix, "episodic"),
-            id="planted",
-            routing=routing(memory.user_id),
-            document={"text": "The ferry", "kind": "episodic", "use_count": 999_999},
-        )
+    place = {"_index": alias(desk.prefix, "episodic"), "_id": "x"}
+    document = {"text": "The ferry", "kind": "episodic", "use_count": 999_999}
+    route = routing(memory.user_id)
+    [item] = key.bulk(operations=[{"create": place | {"routing": route}}, document])["items"]
+    assert item["create"]["status"] == 400  # strict mappings: there is no such field
 
 
 # --- the recorder ------------------------------------------------------------------------------
@@ -317,23 +322,26 @@ def test_twenty_threads_on_one_recorder_lose_no_count(desk: Desk, user: str) -> 
     assert [row.use_count for row in rows if row] == [200] * 5
 
 
-def test_processes_that_write_one_row_at_once_lose_no_count(desk: Desk, user: str) -> None:
-    recorders = [desk.recorder(interval=3_600) for _ in range(20)]
+def test_processes_that_write_one_row_at_once_delay_counts_but_lose_none(
+    desk: Desk, user: str
+) -> None:
+    recorders = [desk.recorder(interval=3_600) for _ in range(6)]
     touches = [made_up(user), made_up(user)]
-    start = threading.Barrier(20)
+    start = threading.Barrier(len(recorders))
 
     def work(recorder: UsageRecorder) -> None:
         start.wait()
         for _ in range(10):
             recorder.add(touches)
-            recorder.drain()
+            with contextlib.suppress(Conflict):  # contended: kept for the next round
+                recorder.drain()
 
-    with ThreadPoolExecutor(20) as pool:
+    with ThreadPoolExecutor(len(recorders)) as pool:
         list(pool.map(work, recorders))
     for recorder in recorders:
         recorder.close()
     rows = [desk.row(touch) for touch in touches]
-    assert [row.use_count for row in rows if row] == [200, 200]
+    assert [row.use_count for row in rows if row] == [60, 60]
 
 
 def test_an_update_keeps_what_else_the_row_says_and_never_turns_time_back(

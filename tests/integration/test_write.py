@@ -14,10 +14,11 @@ from typing import Any
 
 import elasticsearch
 import pytest
+from elasticsearch import Elasticsearch
 
 from memory_es import Memory, Platform, node
 from memory_es.compose import Item, memory_id
-from memory_es.errors import Conflict, InvalidInput, MemoryEsError
+from memory_es.errors import Conflict, InvalidInput
 from memory_es.queries import alias
 from memory_es.requests import RecallResult, WriteResult
 from memory_es.schema import MAX_METADATA_DEPTH, MAX_TURN, NewCatalogEntry, NewFact
@@ -107,6 +108,12 @@ def swift(platform: Platform, memory: Memory) -> Iterator[Memory]:
         yield fast.for_user(memory.user_id)
 
 
+@pytest.fixture(scope="module")
+def library(new_platform: Callable[..., Platform]) -> Platform:
+    """Another deployment, for what everybody in it would see: the catalog, the check-up."""
+    return new_platform()
+
+
 @pytest.fixture
 def bangkok() -> Iterator[None]:
     """A host whose local time is seven hours ahead."""
@@ -125,6 +132,15 @@ def fact_id(platform: Platform, user: str, text: str) -> str:
     """The id that a user's fact gets."""
     secret = platform.add_user(user)[0].id_secret.get_secret_value()
     return memory_id(Item(0, NewFact(text=text)), secret, lambda: "unused")
+
+
+def planted_by(
+    key: Elasticsearch, index: str, id_: str, route: str, document: dict[str, Any]
+) -> int:
+    """HTTP status of a creation with a user's key, behind our back."""
+    action = {"create": {"_index": index, "_id": id_, "routing": route}}
+    [item] = key.bulk(operations=[action, document], refresh=True)["items"]
+    return int(item["create"]["status"])
 
 
 def texts(result: RecallResult) -> list[str]:
@@ -282,20 +298,16 @@ def test_w13_nobody_overwrites_a_document_whose_id_they_know(
     thief = another()
     key = platform.user_store(platform.add_user(thief.user_id)[0])
     body = {"kind": "semantic", "text": "not allergic to anything", "content_hash": "x"}
-    for route, refused in ((routing(memory.user_id), True), (routing(thief.user_id), False)):
-        client = key._client
-        times = {"created_at": "2026-01-01", "event_time": "2026-01-01"}
-        index = alias(shelf.prefix, "semantic")
-        assert mine.id
-        if refused:
-            with pytest.raises(elasticsearch.ConflictError):
-                client.create(index=index, id=mine.id, routing=route, document=body | times)
-        else:  # another shard: a document of his own, that only he can see
-            client.create(
-                index=index, id=mine.id, routing=route, document=body | times, refresh=True
-            )
+    body |= {"created_at": "2026-01-01", "event_time": "2026-01-01"}
+    client = key._client
+    index = alias(shelf.prefix, "semantic")
+    assert mine.id
+    for route in (routing(memory.user_id), routing(thief.user_id)):
+        status = planted_by(client, index, mine.id, route, body)
+        # routed to himself he mostly reaches another shard, where the id is free
+        assert status == 409 or (status == 201 and route == routing(thief.user_id))
         with pytest.raises(elasticsearch.AuthorizationException):
-            client.index(index=index, id=mine.id, routing=route, document=body | times)
+            client.index(index=index, id=mine.id, routing=route, document=body)
     assert shelf.raw(mine) == before
     assert memory.remember("allergic to penicillin", "semantic").status == "duplicate"
     assert texts(memory.recall("allergic")) == ["allergic to penicillin"]
@@ -328,16 +340,8 @@ def test_i9_the_id_of_a_fact_cannot_be_guessed_or_tested_for(
         "event_time": "2026-01-01",
     }
     # every guess is free on the victim's shard, whether the fact is there or not: no oracle
-    answers = {
-        key.create(
-            index=alias(shelf.prefix, "semantic"),
-            id=guess,
-            routing=routing(memory.user_id),
-            document=body,
-        )["result"]
-        for guess in guesses
-    }
-    assert answers == {"created"}
+    index, route = alias(shelf.prefix, "semantic"), routing(memory.user_id)
+    assert {planted_by(key, index, guess, route, body) for guess in guesses} == {201}
     assert memory.remember(text, "semantic").id == mine.id
     assert shelf.count("semantic") == 1
 
@@ -808,9 +812,9 @@ def test_a_turn_without_session_has_only_itself_as_context(memory: Memory, shelf
     assert contexts(shelf, results) == ["R: one", "two"]
 
 
-def test_the_context_of_a_long_turn_is_its_end(memory: Memory, shelf: Shelf) -> None:
-    memory.remember("start " + "blah " * 2_000 + "the end", session_id="chat")
-    after = memory.remember("indeed", session_id="chat")
+def test_the_context_of_a_long_turn_is_its_end(swift: Memory, shelf: Shelf) -> None:
+    swift.remember("start " + "blah " * 2_000 + "the end", session_id="chat")
+    after = swift.remember("indeed", session_id="chat")
     context = shelf.get(after)["content_context"]
     assert context.endswith("the end\nindeed")
     assert len(context) < 1_100
@@ -860,11 +864,20 @@ def test_a_fact_in_the_last_sentence_of_a_long_turn_is_found_by_its_vector(
     assert all(part["end"] - part["start"] <= 800 for part in passages)
 
 
+def flagged(platform: Platform) -> int:
+    """How many memories wait for their vector, as the check-up says."""
+    [vectors] = [check for check in platform.diagnose() if check.name == "vectors"]
+    if vectors.verdict == "ok":
+        return 0
+    assert vectors.verdict == "warning"
+    return int(vectors.detail.split()[0])
+
+
 def test_w16_a_text_whose_vector_is_zero_is_stored_without_one(
-    new_platform: Callable[..., Platform], user: str
+    library: Platform, user: str
 ) -> None:
-    blank = Platform(new_platform().settings, embedder=BlankEmbedder())
-    with blank:
+    unembedded = flagged(library)
+    with Platform(library.settings, embedder=BlankEmbedder()) as blank:
         blank.add_user(user)
         memory = blank.for_user(user)
         long = "A long tale of the harbour. " * 100
@@ -881,15 +894,15 @@ def test_w16_a_text_whose_vector_is_zero_is_stored_without_one(
         answer = memory.recall("harbour")
         assert {hit.id for hit in answer.hits} == {result.id for result in results}
         assert answer.degraded == ("no vector search: the query has no vector",)
-        checks = {check.name: check.verdict for check in blank.diagnose()}
-        assert checks["vectors"] == "ok"
+        assert flagged(library) == unembedded
 
 
 def test_w15_while_the_embedder_fails_memories_are_stored_flagged_counted_and_found(
-    new_platform: Callable[..., Platform], user: str
+    library: Platform, user: str
 ) -> None:
+    unembedded = flagged(library)
     failing = FailingEmbedder()
-    with Platform(new_platform().settings, embedder=failing) as platform:
+    with Platform(library.settings, embedder=failing) as platform:
         platform.add_user(user)
         memory = platform.for_user(user)
         ten = memory.remember_many(
@@ -905,9 +918,7 @@ def test_w15_while_the_embedder_fails_memories_are_stored_flagged_counted_and_fo
         assert shelf.get(ten[0])["needs_embedding"] is True
         assert not {"embedding", "embedding_context", "passages"} & shelf.get(ten[9]).keys()
         assert "needs_embedding" not in shelf.get(fine)
-        [vectors] = [check for check in platform.diagnose() if check.name == "vectors"]
-        assert vectors.verdict == "warning"
-        assert vectors.detail.startswith("10 memories ")
+        assert flagged(platform) == unembedded + 10
 
         assert memory.recall("parcel 7", recipe="lexical").hits[0].text == "parcel 7 arrived"
         assert memory.recall("whales", recipe="bm25").hits[0].id == ten[9].id
@@ -924,7 +935,7 @@ def test_w15_while_the_embedder_fails_memories_are_stored_flagged_counted_and_fo
 def test_w21_after_a_partial_update_a_memory_is_still_found_by_its_vectors(
     platform: Platform, memory: Memory, shelf: Shelf
 ) -> None:
-    long = "Nothing much happened at the office. " * 60 + "My sister Ines plays the cello."
+    long = "Nothing much happened at the office. " * 45 + "My sister Ines plays the cello."
     results = memory.remember_many(
         [
             {"text": "We adopted a puppy named Biscuit", "session_id": "chat"},
@@ -980,7 +991,7 @@ def test_a_text_without_spaces_is_stored_at_once_and_harms_nobody(
 ) -> None:
     started = time.monotonic()
     result = swift.remember(text, metadata={"shape": "odd"})
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25  # a busy machine included; it was minutes
     assert result.status == "created"
     assert node.status(state_dir) is not None
     swift.remember("an ordinary note about E-1043")
@@ -1003,45 +1014,47 @@ def test_a_text_of_a_million_characters_is_stored_and_a_longer_one_refused(
 # --- the catalog --------------------------------------------------------------------------------
 
 
-def test_the_catalog_is_written_by_the_platform_and_read_by_everyone(
-    platform: Platform, memory: Memory, another: Callable[[], Memory]
-) -> None:
-    word = f"zorble{os.urandom(4).hex()}"
+def test_the_catalog_is_written_by_the_platform_and_read_by_everyone(library: Platform) -> None:
     entries: list[Any] = [
         {
             "kind": "catalog",
-            "text": f"The {word} must be descaled monthly",
+            "text": "Descale the machine once a month",
             "title": "Care of the machine",
             "url": "https://example.org/care",
-            "external_id": f"doc-{word}",
+            "external_id": "doc-1",
             "tags": ["manual"],
         },
-        NewCatalogEntry(text=f"The {word} is guaranteed for two years"),
+        NewCatalogEntry(text="The machine is guaranteed for two years"),
     ]
-    results = platform.write_catalog(entries)
+    results = library.write_catalog(entries)
     assert [result.status for result in results] == ["created", "created"]
     assert {result.kind for result in results} == {"catalog"}
-    for reader in (memory, another()):
-        hits = reader.recall(f"how often to descale the {word}?").hits
-        assert [hit.id for hit in hits[:2]] == [result.id for result in results]
-        assert hits[0].owner is None
-        assert hits[0].fields["title"] == "Care of the machine"
-    again = platform.write_catalog(entries)
+    for reader in ("Rowan", "Ines"):
+        library.add_user(reader)
+        for recipe in ("lexical", "dense", "hybrid"):
+            answer = library.for_user(reader).recall("how often to descale?", recipe=recipe)
+            assert answer.hits[0].id == results[0].id
+            assert answer.hits[0].owner is None
+            assert answer.hits[0].fields["title"] == "Care of the machine"
+    again = library.write_catalog(entries)
     assert [(result.status, result.id) for result in again] == [
         ("duplicate", result.id) for result in results
     ]
 
 
 def test_the_catalog_takes_nothing_from_users_and_users_nothing_without_an_owner(
-    platform: Platform, memory: Memory, shelf: Shelf
+    library: Platform,
 ) -> None:
-    with pytest.raises(MemoryEsError, match=r"the catalog .* is written by an operator"):
+    credentials, _ = library.add_user("Rowan")
+    memory = library.for_user("Rowan")
+    with pytest.raises(InvalidInput, match=r"the catalog .* is written by an operator") as refused:
         memory.remember("free beer for all", "catalog")
-    [refused] = memory.remember_many([{"text": "free beer for all", "kind": "catalog"}])
-    assert refused.status == "failed"
-    [ownerless] = platform.write_catalog([{"text": "whose is this?", "kind": "episodic"}])
+    assert refused.value.field == "kind"
+    [failed] = memory.remember_many([{"text": "free beer for all", "kind": "catalog"}])
+    assert failed.status == "failed"
+    [ownerless] = library.write_catalog([{"text": "whose is this?", "kind": "episodic"}])
     assert ownerless.status == "failed"
-    key = platform.user_store(platform.add_user(memory.user_id)[0])._client
+    key = library.user_store(credentials)._client
     document = {
         "kind": "catalog",
         "text": "free beer for all",
@@ -1051,8 +1064,10 @@ def test_the_catalog_takes_nothing_from_users_and_users_nothing_without_an_owner
     }
     for name in ("catalog", "catalog-000001", "usage", "state"):
         with pytest.raises(elasticsearch.AuthorizationException):
-            key.create(index=alias(shelf.prefix, name), id="beer", document=document)
-    assert not memory.recall("free beer", filters={"kinds": ["catalog"]}, recipe="bm25").hits
+            key.create(index=alias(library.settings.prefix, name), id="beer", document=document)
+        index = alias(library.settings.prefix, name)
+        assert planted_by(key, index, "beer", routing("Rowan"), document) == 403
+    assert memory.recall("free beer", recipe="bm25").hits == ()
 
 
 def test_writing_nothing_is_nothing(platform: Platform, memory: Memory) -> None:

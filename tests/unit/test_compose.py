@@ -127,7 +127,10 @@ def test_facts_are_the_same_by_their_text_alone_case_and_spacing_apart() -> None
         NewFact(text=" ana  IS a nurse", tags=("t",), external_id="other"),
     )
     assert len(set(same)) == 1
-    assert len(set(ids(NewFact(text="Ana is a nurse"), NewPlaybook(name="n", text="Ana is a nurse")))) == 2
+    assert (
+        len(set(ids(NewFact(text="Ana is a nurse"), NewPlaybook(name="n", text="Ana is a nurse"))))
+        == 2
+    )
 
 
 def test_an_episode_is_the_same_by_key_or_by_the_callers_turn_and_never_by_text_alone() -> None:

@@ -314,6 +314,61 @@ def test_a_suite_without_questions_is_not_found(tmp_path: Path) -> None:
         load_suite(tmp_path)
 
 
+#: The form in which LoCoMo is published, with words of our own.
+LOCOMO = {
+    "sample_id": "conv-1",
+    "conversation": {
+        "speaker_a": "Ann",
+        "session_1_date_time": "1:56 pm on 8 May, 2023",
+        "session_1": [
+            {"speaker": "Ann", "dia_id": "D1:1", "text": "Look at my pot"},
+            {
+                "speaker": "Bo",
+                "dia_id": "D1:2",
+                "text": "Mine is here",
+                "blip_caption": "a photo of a green pot",
+                "query": "green pot on a shelf",
+                "img_url": ["https://pots.example/1.jpg"],
+            },
+        ],
+        "session_2_date_time": "12:09 am on 13 September, 2023",
+        "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "It broke"}],
+    },
+    "qa": [
+        {"question": "Who broke it?", "answer": "-", "evidence": ["D2:1; D1:1"], "category": 1},
+        {"question": "When?", "answer": "-", "evidence": ["D2:1", "D2:1"], "category": 2},
+        {"question": "Is it blue?", "adversarial_answer": "-", "evidence": [], "category": 5},
+    ],
+}
+
+
+def test_locomo_as_published_becomes_a_suite(tmp_path: Path) -> None:
+    path = tmp_path / "locomo.json"
+    path.write_text(json.dumps([LOCOMO]))
+    loaded = load_suite(path)
+    turns = [each.memory for each in loaded.entries]
+    assert all(isinstance(turn, NewEpisode) for turn in turns)
+    assert loaded.users == ["conv-1"]
+    assert [(turn.external_id, turn.text) for turn in turns] == [
+        ("conv-1:D1:1", "Look at my pot"),
+        ("conv-1:D1:2", "Mine is here (a photo of a green pot)"),
+        ("conv-1:D2:1", "It broke"),
+    ]
+    assert turns[0] == NewEpisode(
+        text="Look at my pot",
+        external_id="conv-1:D1:1",
+        speaker="Ann",
+        session_id="conv-1:S1",
+        turn=0,
+        event_time=datetime(2023, 5, 8, 13, 56, tzinfo=UTC),
+    )
+    assert loaded.now == datetime(2023, 9, 13, 0, 9, tzinfo=UTC)
+    assert [(q.id, q.category, q.evidence) for q in loaded.questions] == [
+        ("conv-1:q0", "multi-hop", ("conv-1:D2:1", "conv-1:D1:1")),
+        ("conv-1:q1", "temporal", ("conv-1:D2:1",)),
+    ]
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[", "{}", "[1]", '[{"sample_id": "a"}]', "[" * 100_000, '["x"]', '{"a": 1}', '"text"'],

@@ -29,7 +29,7 @@ from memory_es.schema import OWNED, Kind
 from memory_es.text import routing
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
-VECTOR = [0.6, 0.8]
+VECTOR = "PxmZmj9MzM0="
 #: The conditions of every search of u1: its owner, not expired, not superseded.
 OWN: dict[str, Any] = {
     "filter": [{"term": {"user_id": "u1"}}],
@@ -46,7 +46,7 @@ def ask(
     recipe: str = "hybrid",
     *,
     languages: tuple[str, ...] = ("english",),
-    vector: list[float] | None = VECTOR,
+    vector: str | None = VECTOR,
     k: int = 10,
     **filters: Any,
 ) -> list[Search]:
@@ -72,9 +72,9 @@ def knn(field: str, conditions: dict[str, Any], size: int = 80) -> dict[str, Any
     return {
         "knn": {
             "field": field,
-            "query_vector": [0.6, 0.8],
+            "query_vector": "PxmZmj9MzM0=",
             "k": size,
-            "num_candidates": 1_000,
+            "num_candidates": 500 if conditions == SHARED else 10_000,
             "filter": {"bool": conditions},
         }
     }
@@ -253,6 +253,15 @@ def test_the_legs_of_each_kind(
         assert set(active_legs(RECIPES[recipe], kind, query)) == set(legs)
 
 
+@pytest.mark.parametrize("query", ["tea", "E-1043"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_kind_has_the_same_weight_in_all(recipe: str, query: str) -> None:
+    totals = {sum(active_legs(RECIPES[recipe], kind, query).values()) for kind in Kind}
+    assert len(totals) == 1
+    left_out = RECIPES[recipe].weights.get(Leg.EXACT, 0.0) if query == "tea" else 0.0
+    assert totals == {sum(RECIPES[recipe].weights.values()) - left_out}
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_without_a_query_vector_only_the_dense_legs_are_missing(recipe: str) -> None:
     lexical = [item for item in ask(_TEXT, recipe) if item.leg not in DENSE]
@@ -338,6 +347,22 @@ def test_metadata_is_compared_with_the_json_form_of_a_value(value: Any, stored: 
     assert clause(metadata={"x": value})["filter"][1:] == [{"term": {"metadata.x": stored}}]
 
 
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        (1e-07, ["1e-7", "1.0E-7"]),
+        (1e20, ["1e+20", "1.0E20"]),
+        (12_345_678.5, ["12345678.5", "1.23456785E7"]),
+        (-0.00012, ["-0.00012", "-1.2E-4"]),
+    ],
+)
+def test_a_number_is_compared_with_each_text_that_it_may_have_been_stored_as(
+    value: float, texts: list[str]
+) -> None:
+    # the client's, and Java's, which an ingest pipeline leaves behind
+    assert clause(metadata={"x": value})["filter"][1:] == [{"terms": {"metadata.x": texts}}]
+
+
 @example(1e-07)
 @example(1e20)
 @given(
@@ -349,7 +374,9 @@ def test_metadata_is_compared_with_the_json_form_of_a_value(value: Any, stored: 
 )
 def test_metadata_is_found_under_the_form_in_which_the_client_sends_it(value: float) -> None:
     sent = orjson.dumps({"x": value}).removeprefix(b'{"x":').removesuffix(b"}").decode()
-    assert clause(metadata={"x": value})["filter"][1:] == [{"term": {"metadata.x": sent}}]
+    [found] = clause(metadata={"x": value})["filter"][1:]
+    wanted = found["terms"] if "terms" in found else found["term"]
+    assert sent in ([wanted["metadata.x"]] if "term" in found else wanted["metadata.x"])
 
 
 def test_filters_are_checked_where_they_are_made() -> None:

@@ -18,6 +18,7 @@ from memory_es.ranking import (
     contenders,
     ordered,
     priors,
+    ranks_by_score,
     ranks_of,
     recency,
     rrf,
@@ -28,6 +29,11 @@ from memory_es.schema import OWNED, Kind
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 ITEMS = "abcdefghij"
 LEGS = ("bm25_text", "bm25_context", "knn_text")
+
+BEST = {"recency": 1.0, "usage": 1.0, "outcome": 1.0}
+WORST = {"recency": -1.0, "confidence": -1.0, "outcome": -1.0}
+#: The least score that the best priors can lift to a score of 1 with the worst ones.
+LEAST = (1 - PRIOR_BOUND) / (1 + PRIOR_BOUND)
 
 orders = st.lists(st.sampled_from(ITEMS), unique=True)
 rankings = st.dictionaries(st.sampled_from(LEGS), orders.map(ranks_of), min_size=1)
@@ -121,6 +127,25 @@ def test_ranks_count_from_one_by_first_occurrence(items: list[str]) -> None:
     assert list(ranks) == list(dict.fromkeys(items))
 
 
+@given(scores)
+def test_ranks_by_score_count_the_better_and_equal_scores_share_one(
+    found: dict[str, float],
+) -> None:
+    ranks = ranks_by_score(found)
+    assert ranks == {
+        item: 1 + sum(other > score for other in found.values()) for item, score in found.items()
+    }
+
+
+def test_ties_by_score_share_the_best_rank() -> None:
+    assert ranks_by_score({"a": 0.5, "b": 0.9, "c": 0.9, "d": 0.1}) == {
+        "b": 1,
+        "c": 1,
+        "a": 3,
+        "d": 4,
+    }
+
+
 @given(st.permutations(ITEMS), st.permutations(ITEMS))
 def test_a_blend_ranks_what_both_orders_prefer_first(fused: list[str], reranked: list[str]) -> None:
     blended = blend(fused, reranked)
@@ -212,9 +237,10 @@ def test_outcomes_lift_what_worked_and_lower_what_failed() -> None:
 
 
 @given(unit, lifts)
-def test_priors_move_a_score_by_at_most_a_tenth_and_keep_it_a_score(
+def test_priors_move_a_score_by_at_most_their_bound_and_keep_it_a_score(
     score: float, found: dict[str, float]
 ) -> None:
+    assert 0 < PRIOR_BOUND <= 0.10
     moved, neutral = with_priors(score, found), with_priors(score, {})
     assert 0 <= moved <= 1
     assert (1 - PRIOR_BOUND) * neutral <= moved + 1e-12
@@ -239,16 +265,14 @@ def test_of_two_equal_memories_the_older_is_never_ahead(
 
 
 def test_no_prior_lifts_an_irrelevant_memory_over_a_relevant_one() -> None:
-    best = {"recency": 1.0, "usage": 1.0, "outcome": 1.0}
-    worst = {"recency": -1.0, "confidence": -1.0, "outcome": -1.0}
-    assert with_priors(0.8, worst) > with_priors(0.6, best)
+    assert with_priors(0.8, WORST) > with_priors(0.6, BEST)
 
 
 @given(
     st.lists(st.tuples(st.floats(0, 1), lifts), min_size=1, max_size=30),
     st.integers(1, 12),
 )
-@example([(1.0, {"recency": -1.0, "source": -1.0, "outcome": -1.0}), (0.82, {})], 1)
+@example([(1.0, WORST), (LEAST, BEST), (LEAST - 1e-6, BEST)], 1)
 @example([(0.5, {}), (0.5, {"usage": 1.0}), (0.0, {"usage": 1.0})], 2)
 def test_contenders_hold_every_memory_that_priors_could_lift_into_the_first_k(
     memories: list[tuple[float, dict[str, float]]], k: int
@@ -264,7 +288,7 @@ def test_contenders_hold_every_memory_that_priors_could_lift_into_the_first_k(
 
 
 def test_contenders_leave_out_what_priors_cannot_lift() -> None:
-    fused = {"a": 1.0, "b": 0.9, "c": 0.82, "d": 0.81}
+    fused = {"a": 1.0, "b": (1 + LEAST) / 2, "c": LEAST, "d": LEAST - 1e-6}
     assert contenders(list(fused), fused, 1) == ["a", "b", "c"]
     assert contenders(list(fused), fused, 9) == ["a", "b", "c", "d"]
     assert contenders([], {}, 3) == []
