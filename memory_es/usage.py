@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-
-import structlog
 
 from memory_es.documents import UsageRow
 from memory_es.errors import Conflict, MemoryEsError
@@ -17,7 +16,7 @@ from memory_es.schema import Kind
 from memory_es.store import Creation, Reference, Store
 from memory_es.text import routing
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 #: Attempts at a row that others change at the same time.
 _ATTEMPTS = 20
 
@@ -133,11 +132,11 @@ class UsageRecorder:
         try:
             self.drain()
         except MemoryEsError as error:
-            _log.warning("usage_lost", code=error.code, touches=len(self._pending))
+            _log.warning("usage lost: %s, %d memories", error.code, len(self._pending))
 
     def _run(self) -> None:
         while not self._wake.wait(self._interval):
             try:
                 self.drain()
             except MemoryEsError as error:
-                _log.warning("usage_delayed", code=error.code, touches=len(self._pending))
+                _log.warning("usage delayed: %s, %d memories", error.code, len(self._pending))

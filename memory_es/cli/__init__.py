@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # rich would double the time of --help
     help=(
         "Long-term memory for AI agents on Elasticsearch.\n\n"
         "A first walk:  memory-es up  ·  memory-es init  ·  memory-es users add sarah  ·"
