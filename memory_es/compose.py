@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from memory_es.schema import (
@@ -35,6 +36,11 @@ class Item:
     numbered: bool = False  # its turn number was given by the write path, not by the caller
     id: str = ""
 
+    @cached_property
+    def identity(self) -> str:
+        """The normalised text that the memory is known by."""
+        return identity(self.memory.embedded_text)
+
 
 def memory_id(item: Item, id_secret: str, new_id: Callable[[], str]) -> str:
     """HMAC id of a memory.
@@ -55,7 +61,7 @@ def memory_id(item: Item, id_secret: str, new_id: Callable[[], str]) -> str:
         return document_id(id_secret, memory.kind, *place, memory.text)
     if isinstance(memory, NewCatalogEntry) and memory.external_id:
         return document_id(id_secret, memory.kind, memory.external_id)
-    return document_id(id_secret, memory.kind, identity(memory.embedded_text), 0)  # revision 0
+    return document_id(id_secret, memory.kind, item.identity, 0)  # revision 0
 
 
 def parts(item: Item) -> list[tuple[int, int]]:
@@ -98,7 +104,7 @@ def body(
         "kind": str(memory.kind),
         "revision": 0,
         "schema_version": SCHEMA_VERSION,
-        "content_hash": document_id(id_secret, "content", identity(text)),
+        "content_hash": document_id(id_secret, "content", item.identity),
         "embedding_model": embedding_model,
         "created_at": created,
     }

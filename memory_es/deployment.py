@@ -163,19 +163,22 @@ class Deployment:
         )
 
     def check(self) -> None:
-        """Make sure once that the cluster is fit for use. Raises SetupError or Unavailable."""
+        """Make sure once that the cluster is fit for use. An agent that holds only its user's
+        key cannot ask, and goes without.
+
+        Raises:
+            SetupError: it is not.
+            Unavailable: it does not answer.
+        """
         with self._lock:
-            if not self._checked:
+            if not self._checked and self._has_service():
                 facts = cluster.cluster_facts(self.service(), self.clock())
                 cluster.require_isolation(facts)
                 indices.require_installed(self.service(), self.settings.prefix, self.layout())
                 self._checked = True
 
     def user_store(self, credentials: UserCredentials) -> Store:
-        """Elasticsearch with a user's own key. Where a service credential is at hand, the
-        cluster is checked first; an agent that holds only its key goes without."""
-        if self._has_service():
-            self.check()
+        """Elasticsearch with a user's own key."""
         key = credentials.api_key.get_secret_value()
         return Store(self.client().options(api_key=key), self.settings.prefix)
 

@@ -205,6 +205,7 @@ class Memory:
     def __init__(self, platform: Platform, credentials: UserCredentials) -> None:
         self._platform = platform
         self._credentials = credentials
+        self._own: Scope | None = None
 
     @staticmethod
     def connect(settings: Settings | None = None) -> Platform:
@@ -218,11 +219,14 @@ class Memory:
         return self._credentials.user_id
 
     def _scope(self) -> Scope:
-        return Scope(
-            self._platform.user_store(self._credentials),
-            self._credentials.user_id,
-            self._credentials.id_secret.get_secret_value(),
-        )
+        self._platform.check()
+        if self._own is None:
+            self._own = Scope(
+                self._platform.user_store(self._credentials),
+                self._credentials.user_id,
+                self._credentials.id_secret.get_secret_value(),
+            )
+        return self._own
 
     def remember(self, text: str, kind: str | Kind = Kind.EPISODIC, **fields: Any) -> WriteResult:
         """Write one memory; it is found by the next recall.

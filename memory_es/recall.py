@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from elasticsearch.helpers import pack_dense_vector
 
@@ -52,9 +52,8 @@ _HIDDEN = {
 }
 
 
-@dataclass(frozen=True)
-class _Key:
-    """A memory among those of all kinds."""
+class _Key(NamedTuple):
+    """A memory among those of all kinds. A tuple: hundreds are hashed a few times each."""
 
     kind: Kind
     id: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import elastic_transport
@@ -173,7 +174,7 @@ class Scope:
     user_id: str | None
     id_secret: str
 
-    @property
+    @cached_property
     def routing(self) -> str | None:
         """Shard routing of this user's documents."""
         return None if self.user_id is None else routing(self.user_id)

@@ -39,6 +39,18 @@ SECRET = "quagga"
 NAMES = ["alias", "index"]
 
 
+@pytest.fixture(scope="module")
+def platform(new_platform: NewPlatform) -> Platform:
+    """A deployment of this module's own, so that documents can be counted."""
+    return new_platform()
+
+
+@pytest.fixture(scope="module")
+def service(platform: Platform) -> Elasticsearch:
+    """The service's client on this deployment."""
+    return platform.service()
+
+
 @dataclass
 class Person:
     """A user, the raw key and what was written."""

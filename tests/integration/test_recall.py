@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 from elasticsearch.helpers import pack_dense_vector
 
 from memory_es import Memory, Platform, Settings, indices, node
@@ -62,15 +61,21 @@ def run_cli(environment: dict[str, str], *words: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.fixture(scope="module")
+def platform(new_platform: NewPlatform) -> Platform:
+    """A deployment of this module's own: its catalog stays empty, so that hits can be counted."""
+    return new_platform()
+
+
 @pytest.fixture
 def shell(platform: Platform, environment: dict[str, str]) -> dict[str, str]:
-    """Environment of a command on the worker's deployment."""
+    """Environment of a command on this deployment."""
     return environment | {"MEMORY_ES_PREFIX": platform.settings.prefix}
 
 
 @pytest.fixture
 def sibling(platform: Platform) -> Iterator[Callable[..., Platform]]:
-    """Makes platforms on the worker's deployment with other parts: a clock, an embedder, …"""
+    """Makes platforms on this deployment with other parts: a clock, an embedder, …"""
     made: list[Platform] = []
 
     def make(settings: Settings | None = None, **parts: Any) -> Platform:
@@ -113,9 +118,9 @@ def cross_encoder_folder(minilm_folder: Path, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reranking(platform: Platform, cross_encoder_folder: Path) -> Iterator[Platform]:
-    """The worker's deployment with that cross-encoder configured by its folder."""
+    """This deployment with that cross-encoder configured by its folder."""
     settings = platform.settings.model_copy(update={"reranker_model": str(cross_encoder_folder)})
     with Platform(settings, embedder=platform.embedder()) as made:
         made.reranker()
@@ -815,7 +820,10 @@ def copied(platform: Platform, user: str, id_: str) -> str:
     )
     index, place = alias(platform.settings.prefix, "semantic"), routing(user)
     found = client.get(index=index, id=id_, routing=place, source_exclude_vectors=False)
-    made = client.index(index=index, routing=place, document=found["_source"], refresh=True)
+    action = {"create": {"_index": index, "routing": place}}
+    answer = client.bulk(operations=[action, found["_source"]], refresh=True)
+    made = answer["items"][0]["create"]
+    assert made["status"] == 201
     return str(made["_id"])
 
 
@@ -892,12 +900,10 @@ def test_what_has_expired_is_hidden(
             assert sorted(texts(result)) == expected, (clock, recipe)
 
 
-def test_what_was_superseded_is_hidden_unless_asked_for(
-    platform: Platform, service: Elasticsearch, memory: Memory
-) -> None:
+def test_what_was_superseded_is_hidden_unless_asked_for(platform: Platform, memory: Memory) -> None:
     old = memory.remember("My favourite striker is Nadia", kind="semantic")
     new = memory.remember("My favourite striker is Imani", kind="semantic")
-    service.update(
+    platform.service().update(
         index=alias(platform.settings.prefix, "semantic"),
         id=str(old.id),
         routing=routing(memory.user_id),
@@ -1015,8 +1021,8 @@ def test_a_k_beyond_the_window_is_served(chatty: Memory) -> None:
     assert len(set(ids(result))) == 250
 
 
-def test_every_kind_and_the_catalog_are_searched_at_once(platform: Platform, user: str) -> None:
-    memory = new_memory(platform, user)
+def test_every_kind_and_the_catalog_are_searched_at_once(polyglot: Platform, user: str) -> None:
+    memory = new_memory(polyglot, user)
     memory.remember("Rowan repaired the quernstone today")
     memory.remember("Rowan owns a quernstone", kind="semantic")
     memory.remember("", kind="procedural", name="clean a quernstone", steps=("brush it",))
@@ -1026,7 +1032,7 @@ def test_every_kind_and_the_catalog_are_searched_at_once(platform: Platform, use
         "text": "A stone to grind",
         "external_id": user,
     }
-    assert [result.status for result in platform.write_catalog([entry])] == ["created"]
+    assert [result.status for result in polyglot.write_catalog([entry])] == ["created"]
     hits = memory.recall("quernstone", touch=False).hits
     assert {hit.kind for hit in hits} >= set(Kind)
     [shared] = [hit for hit in hits if hit.fields.get("external_id") == user]
