@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -152,9 +153,10 @@ def _show(result: RecallResult, *, explain: bool) -> None:
     if explain:
         took = ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in result.took_ms.items())
         typer.echo(f"took: {took}")
-        typer.echo("searches sent (vectors shortened):")
+        typer.echo("the _msearch sent (vectors shortened):")
         for search in result.searches:
-            print_json(_shortened(search))
+            for line in (search["header"], search["body"]):
+                typer.echo(json.dumps(_shortened(line), ensure_ascii=False))
 
 
 def _shortened(node: Any) -> Any:

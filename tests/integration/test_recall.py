@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +154,24 @@ ODD = {
 }
 
 
+class Remembering:
+    """An embedder that embeds the same question once: here each is asked under five recipes."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self.name = inner.name
+        self.dims = inner.dims
+        self.passages = inner.passages
+        self.query = cache(inner.query)
+
+
 @pytest.fixture(scope="module")
-def peculiar(reranking: Platform) -> Memory:
-    memory = new_memory(reranking, "peculiar asker")
+def peculiar(reranking: Platform) -> Iterator[Memory]:
+    embedder = Remembering(reranking.embedder())
+    with Platform(reranking.settings, embedder=embedder, reranker=reranking.reranker()) as own:
+        yield filled(new_memory(own, "peculiar asker"))
+
+
+def filled(memory: Memory) -> Memory:
     written = memory.remember_many(
         [
             {"text": 'Type install.sh | bash, then look at a/b:"c" in the log', "speaker": "Ann"},
