@@ -12,6 +12,9 @@ from elasticsearch import Elasticsearch
 from memory_es.errors import SetupError
 from memory_es.store import translate, translated
 
+#: The first server with all that we use: packed vectors in documents and queries, vectors left out
+#: of `_source`. The client is of the same major version.
+MINIMUM = (9, 5)
 #: Days before a licence ends from which every report warns.
 WARN_DAYS = 7
 
@@ -53,11 +56,12 @@ def cluster_facts(service: Elasticsearch, now: datetime) -> ClusterFacts:
             code="unsupported_server",
             remedy="Check ELASTICSEARCH_URL",
         )
-    if versions[0].split(".")[0] != client_version.split(".")[0]:
+    server = tuple(int(part) for part in versions[0].split(".")[:2])
+    if not MINIMUM <= server < (MINIMUM[0] + 1, 0):
         raise SetupError(
             f"the server is Elasticsearch {versions[0]}, the client is {client_version}",
             code="version_mismatch",
-            remedy=f"Use a server of version {client_version.split('.')[0]}",
+            remedy=f"Use a server of version {MINIMUM[0]}.{MINIMUM[1]} or a later {MINIMUM[0]}",
         )
     with translated():
         licence = service.license.get(filter_path="license").body["license"]

@@ -24,6 +24,8 @@ from memory_es.text import document_id, identity, passages
 #: PASSAGE characters: the embedder reads 512 tokens, about 2,000 characters of English.
 LONG_TEXT = 1_500
 PASSAGE = 800
+#: Kinds that are known by their text, and so can be stated anew.
+REVISED = frozenset({Kind.SEMANTIC, Kind.PROCEDURAL})
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Item:
     memory: AnyNewMemory
     context: str = ""  # of an episode: the preceding turn and itself, with speakers
     numbered: bool = False  # its turn number was given by the write path, not by the caller
+    revision: int = 0  # of a fact or playbook: how often it was stated anew
     id: str = ""
 
     @cached_property
@@ -61,7 +64,7 @@ def memory_id(item: Item, id_secret: str, new_id: Callable[[], str]) -> str:
         return document_id(id_secret, memory.kind, *place, memory.text)
     if isinstance(memory, NewCatalogEntry) and memory.external_id:
         return document_id(id_secret, memory.kind, memory.external_id)
-    return document_id(id_secret, memory.kind, item.identity, 0)  # revision 0
+    return document_id(id_secret, memory.kind, item.identity, item.revision)
 
 
 def parts(item: Item) -> list[tuple[int, int]]:
@@ -102,7 +105,7 @@ def body(
     source = memory.model_dump(mode="json", exclude_defaults=True)
     source |= {
         "kind": str(memory.kind),
-        "revision": 0,
+        "revision": item.revision,
         "schema_version": SCHEMA_VERSION,
         "content_hash": document_id(id_secret, "content", item.identity),
         "embedding_model": embedding_model,

@@ -158,11 +158,11 @@ def _values(kind: Kind, present: dict[str, Any]) -> dict[str, Any]:
     metadata = present.get("metadata", {})
     if not isinstance(metadata, dict):
         raise InvalidInput("metadata", "is not an object")
+    if "turn" in values and "session_id" not in values:
+        extra["turn"] = values.pop("turn")  # has no meaning without a session, but is kept
     if extra or metadata:
         values["metadata"] = {**extra, **metadata}
     values["external_id"] = _label("id", present["id"])
-    if "turn" in values and "session_id" not in values:
-        del values["turn"]
     return values
 
 
@@ -251,7 +251,7 @@ def _locomo_sample(sample: dict[str, Any]) -> tuple[list[CorpusEntry], list[Ques
         ]
         evidence = tuple(dict.fromkeys(f"{user}:{part}" for part in named))
         evidence = tuple(id_ for id_ in evidence if id_ in known)
-        if category is not None and evidence:
+        if category is not None:
             questions.append(
                 Question(
                     id=f"{user}:q{index}",

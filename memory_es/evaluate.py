@@ -18,9 +18,9 @@ from ir_measures import RR, Measure, Qrel, R, ScoredDoc, nDCG
 from memory_es import indices, security
 from memory_es.config import Settings
 from memory_es.corpus import Question
-from memory_es.errors import MemoryEsError
+from memory_es.errors import InvalidInput, ModelError, Unavailable
 from memory_es.models import Embedder, Reranker
-from memory_es.queries import RECIPES
+from memory_es.queries import DEFAULT_RECIPE, RECIPES
 from memory_es.recall import recall
 from memory_es.requests import Filters, RecallRequest, RecallResult
 from memory_es.schema import Kind
@@ -77,7 +77,8 @@ def run_suite(
     """Index a suite, ask its questions under each recipe, measure, and sweep across users.
 
     Returns:
-        The object that ``eval run --json`` prints and the run file keeps.
+        The object that ``eval run --json`` prints and the run file keeps. ``latency_ms`` is that
+        of ``hybrid`` where it was asked, else of the last recipe.
 
     Raises:
         InvalidInput: a memory of the suite was refused; names it.
@@ -100,14 +101,17 @@ def run_suite(
         }
         leaks = _sweep(bench, suite, indexed, recipes[-1], advance)
     finally:
-        security.invalidate(bench.service, keys)
-        indices.remove(bench.service, bench.settings.prefix)
+        try:
+            security.invalidate(bench.service, keys)
+        finally:
+            indices.remove(bench.service, bench.settings.prefix)
     questions = [_by_document(question, indexed) for question in suite.questions]
+    timed = DEFAULT_RECIPE if DEFAULT_RECIPE in results else recipes[-1]
     stages: dict[str, list[float]] = {}
-    for asked in results.values():
+    for name, asked in results.items():
         for question, result in zip(suite.questions, asked.values(), strict=True):
             leaks += _foreign(result, indexed, question.user)
-            for stage, took in result.took_ms.items():
+            for stage, took in result.took_ms.items() if name == timed else ():
                 stages.setdefault(stage, []).append(took)
     return {
         "suite": suite.name,
@@ -168,9 +172,9 @@ def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Adv
             refresh=True,
         ):
             if result.id is None:
-                raise MemoryEsError(f"{result.external_id} was refused: {result.error}")
+                raise InvalidInput(str(result.external_id), f"was refused: {result.error}")
             if result.needs_embedding:
-                raise MemoryEsError(f"{result.external_id} has no vector: the embedder failed")
+                raise ModelError(f"{result.external_id} has no vector: the embedder failed")
             documents[str(result.external_id)] = result.id
             owners[result.id] = user
             done += 1
@@ -220,7 +224,7 @@ def _recall(
         now=suite.now,
     )
     if result.degraded:
-        raise MemoryEsError(f"a degraded answer cannot be measured: {result.degraded[0]}")
+        raise Unavailable(f"a degraded answer cannot be measured: {result.degraded[0]}")
     return result
 
 

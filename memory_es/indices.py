@@ -242,8 +242,9 @@ def live_layouts(service: Elasticsearch, prefix: str) -> dict[str, dict[str, Any
             index=[f"{prefix}-*"], ignore_unavailable=True, filter_path="*.aliases"
         )
     found = {}
+    ours = {alias(prefix, name) for name in INDICES}
     for index, body in names.body.items():
-        for name in body["aliases"]:
+        for name in body["aliases"].keys() & ours:
             meta = answer.body.get(index, {}).get("mappings", {}).get("_meta", {})
             found[name] = meta.get("memory_es", {})
     return found

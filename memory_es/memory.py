@@ -11,8 +11,15 @@ from memory_es import cluster, doctor, indices, keyring, security
 from memory_es.config import Settings
 from memory_es.credentials import UserCredentials, check_user_id
 from memory_es.deployment import Deployment
-from memory_es.errors import AccessDenied, Conflict, Unavailable
-from memory_es.queries import RECIPES
+from memory_es.errors import (
+    AccessDenied,
+    Conflict,
+    MemoryEsError,
+    ModelError,
+    SetupError,
+    Unavailable,
+)
+from memory_es.queries import RECIPES, recipe_named
 from memory_es.recall import recall
 from memory_es.requests import RecallRequest, RecallResult, WriteResult
 from memory_es.schema import AnyNewMemory, Kind, invalid_input, parse_new_memory
@@ -24,6 +31,16 @@ from memory_es.write import check_owner, write
 if TYPE_CHECKING:
     from memory_es.evaluate import Advance
     from memory_es.suites import Suite
+
+#: The error of a single write by the code of its result; anything else may work later.
+_FAILURES: dict[str, type[MemoryEsError]] = {
+    "conflict": Conflict,
+    "forbidden": AccessDenied,
+    "unauthenticated": AccessDenied,
+    "refused": SetupError,
+    "licence_expired": SetupError,
+    "not_initialised": SetupError,
+}
 
 OnResult = Callable[[WriteResult], None]
 
@@ -185,6 +202,13 @@ class Platform(Deployment):
         from memory_es.evaluate import Bench, run_suite  # measuring needs scipy; recall does not
 
         reranker = self.reranker()
+        for name in recipes or ():
+            if recipe_named(name).rerank and reranker is None:
+                raise ModelError(
+                    f"the recipe {name} needs a reranker",
+                    code="no_reranker",
+                    remedy="Set MEMORY_ES_RERANKER_MODEL to a cross-encoder's name or folder",
+                )
         runnable = [name for name, recipe in RECIPES.items() if reranker or not recipe.rerank]
         prefix = f"eval_{suite.fingerprint[:8]}_{self.new_id()[:8]}"
         service = self.service()
@@ -245,8 +269,7 @@ class Memory:
         check_owner(memory, self.user_id)
         [result] = self.remember_many([memory])
         if result.status == "failed":
-            failure = Conflict if result.code == "conflict" else Unavailable
-            raise failure(str(result.error), code=result.code)
+            raise _FAILURES.get(str(result.code), Unavailable)(str(result.error), code=result.code)
         return result
 
     def remember_many(

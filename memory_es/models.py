@@ -147,7 +147,7 @@ class SentenceTransformerEmbedder:
     def _run(self, call: Callable[[], Any]) -> Vectors:
         try:
             return unit(call())
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 -- models raise classes of many libraries
             raise ModelError(f"{self.name} failed: {type(error).__name__}") from None
 
 
@@ -164,9 +164,12 @@ class CrossEncoderReranker:
             return []
         try:
             raw = self._model.predict([(query, text) for text in texts], show_progress_bar=False)
-        except (RuntimeError, ValueError) as error:
+            scores = np.asarray(raw, dtype=np.float64).reshape(len(texts))
+        except Exception as error:  # noqa: BLE001 -- models raise classes of many libraries
             raise ModelError(f"{self.name} failed: {type(error).__name__}") from None
-        return [float(score) for score in np.asarray(raw, dtype=np.float64).reshape(len(texts))]
+        if not np.isfinite(scores).all():
+            raise ModelError(f"{self.name} returned NaN or infinity", code="bad_score")
+        return [float(score) for score in scores]
 
 
 def _load_st(class_name: str, name: str) -> Any:
@@ -174,7 +177,7 @@ def _load_st(class_name: str, name: str) -> Any:
 
     try:
         return getattr(sentence_transformers, class_name)(name, device="cpu")
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 -- models raise classes of many libraries
         reason = str(error).strip().splitlines()[0][:200] if str(error) else type(error).__name__
         raise ModelError(
             f"the model {name!r} cannot be loaded ({reason})",

@@ -86,6 +86,10 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
+#: What `recall` uses unless told otherwise.
+DEFAULT_RECIPE = "hybrid"
+
+
 def recipe_named(name: str) -> Recipe:
     """The recipe of that name. Raises InvalidInput naming the choices."""
     try:
@@ -250,6 +254,7 @@ def preceding_turn(session_id: str, user_id: str, before: int | None) -> dict[st
     conditions: list[dict[str, Any]] = [
         {"term": {"user_id": user_id}},
         {"term": {"session_id": session_id}},
+        {"exists": {"field": "turn"}},
     ]
     if before is not None:
         conditions.append({"range": {"turn": {"lt": before}}})

@@ -91,7 +91,7 @@ def recall(
 
     Raises:
         InvalidInput: an unknown recipe, or a scope without a user.
-        ModelError: ``reranked`` without a reranker, or no vector for a recipe of vectors alone.
+        ModelError: ``reranked`` without a reranker, or a failed embedder where all is vectors.
         AccessDenied: the cluster refuses the user's key.
         Unavailable: Elasticsearch does not answer, or every leg failed.
     """

@@ -68,7 +68,7 @@ class Hit(Frozen):
 
     ``score`` is the final score in [0, 1]; ``ranks`` the 1-based rank in each leg that found it;
     ``fused`` the fused score in [0, 1]; ``rerank`` the reranker's raw score; ``priors`` each
-    prior in [-1, 1], whose bounded sum moved the score by at most ±10 %.
+    prior in [-1, 1], whose bounded sum moved the score by at most 4 %.
     """
 
     id: str

@@ -229,16 +229,20 @@ class Store:
         ]
 
     def fetch(
-        self, references: Sequence[Reference], *, source: bool = True
+        self, references: Sequence[Reference], *, fields: list[str] | None = None
     ) -> dict[Reference, Stored]:
         """The documents that exist and that this credential may see, in one ``_mget``.
-        Realtime: sees writes that no search sees yet."""
+        Realtime: sees writes that no search sees yet.
+
+        Args:
+            fields: the fields wanted of each; None: all but vectors.
+        """
         if not references:
             return {}
         docs: list[dict[str, Any]] = [
             {"_index": alias(self.prefix, reference.index), "_id": reference.id}
             | ({"routing": reference.routing} if reference.routing else {})
-            | ({} if source else {"_source": False})
+            | ({} if fields is None else {"_source": fields or False})
             for reference in references
         ]
         with translated():
@@ -253,9 +257,7 @@ class Store:
                 )
         return found
 
-    def create(
-        self, creations: Iterable[Creation], *, refresh: bool
-    ) -> dict[Reference, MemoryEsError | None]:
+    def create(self, creations: Iterable[Creation]) -> dict[Reference, MemoryEsError | None]:
         """Create documents in bulk (``op_type=create``); per document None or its error.
         Items refused with 429 are sent again with growing pauses (the client's helper)."""
         outcome: dict[Reference, MemoryEsError | None] = {}
@@ -283,7 +285,6 @@ class Store:
                 max_retries=4,
                 initial_backoff=0.1,
                 max_backoff=5,
-                refresh=refresh,
             ):
                 entry = item["create"]
                 outcome[places[entry["_id"]]] = (
@@ -317,11 +318,6 @@ class Store:
         """Make everything written so far visible to searches."""
         with translated():
             self._client.indices.refresh(index=[alias(self.prefix, name) for name in names])
-
-    def count(self, index: str) -> int:
-        """Documents that this credential sees in an index."""
-        with translated():
-            return int(self._client.count(index=alias(self.prefix, index))["count"])
 
 
 def _cause(error: Any) -> dict[str, Any]:

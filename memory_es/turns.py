@@ -47,7 +47,7 @@ def place_turns(scope: Scope, items: Sequence[Item], sessions: dict[str, list[Tu
             number = episode.turn
             end = len(placed) if number is None else bisect.bisect_left(placed, Turn(number, ""))
             last = placed[end - 1] if end else None
-            if last is None or (number is not None and number != last.number + 1):
+            if number != 0 and (last is None or number not in (None, last.number + 1)):
                 stored = _stored_turn(scope, session, number)
                 if stored and (last is None or stored.number > last.number):
                     last = stored
@@ -69,6 +69,8 @@ def _stored_turn(scope: Scope, session: str, before: int | None) -> Turn | None:
     if not found:
         return None
     turn = found[0]
+    if not (isinstance(turn.get("turn"), int) and isinstance(turn.get("text"), str)):
+        return None  # written by hand with the user's key
     who = turn.get("speaker") or turn.get("role")
     line = f"{who}: {turn['text']}" if who else turn["text"]
     return Turn(turn["turn"], line[-CONTEXT_TAIL:])

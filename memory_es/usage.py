@@ -50,7 +50,6 @@ def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None
         missing = [touch for touch in left if touch.reference not in rows]
         outcome = service.create(
             [Creation(touch.reference, _new_row(touch, left[touch], now)) for touch in missing],
-            refresh=False,
         )
         errors = {touch: outcome[touch.reference] for touch in missing}
         for touch in [touch for touch, error in errors.items() if error is None]:
@@ -61,6 +60,9 @@ def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None
         for touch in left.keys() - set(missing):
             seen = rows[touch.reference]
             row = UsageRow.model_validate(seen.source)
+            if row.owner != _owner(touch):  # planted under an id of another's: not ours to count
+                del left[touch]
+                continue
             newest = max(filter(None, [row.last_used_at, now]))
             change = {"use_count": row.use_count + left[touch], "last_used_at": newest.isoformat()}
             with contextlib.suppress(Conflict):
@@ -70,9 +72,12 @@ def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None
         raise Conflict(f"{len(left)} usage rows stayed contended", code="contended")
 
 
+def _owner(touch: Touch) -> dict[str, Any]:
+    return {"api_key": {"metadata": {"user_id": touch.user_id}}}
+
+
 def _new_row(touch: Touch, count: int, now: datetime) -> dict[str, Any]:
-    owner = {"api_key": {"metadata": {"user_id": touch.user_id}}}
-    row = UsageRow(owner=owner, kind=touch.kind, use_count=count, last_used_at=now)
+    row = UsageRow(owner=_owner(touch), kind=touch.kind, use_count=count, last_used_at=now)
     return row.model_dump(mode="json")
 
 
@@ -116,7 +121,7 @@ class UsageRecorder:
                 return
             try:
                 apply_touches(self._service, batch, self._clock())
-            except MemoryEsError:
+            except BaseException:
                 with self._lock:
                     for touch, count in batch.items():
                         self._pending[touch] = self._pending.get(touch, 0) + count
@@ -140,3 +145,5 @@ class UsageRecorder:
                 self.drain()
             except MemoryEsError as error:
                 _log.warning("usage delayed: %s, %d memories", error.code, len(self._pending))
+            except Exception as error:  # noqa: BLE001 -- the thread must outlive one bad row
+                _log.warning("usage delayed: %s", type(error).__name__)

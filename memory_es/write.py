@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from elasticsearch.helpers import pack_dense_vector
 
-from memory_es.compose import Item, body, memory_id, texts_to_embed
+from memory_es.compose import REVISED, Item, body, memory_id, texts_to_embed
 from memory_es.errors import InvalidInput, MemoryEsError, ModelError
 from memory_es.models import Embedder
 from memory_es.requests import WriteResult
 from memory_es.schema import AnyNewMemory, Kind, NewMemory, parse_new_memory
-from memory_es.store import Creation, Reference, Scope
+from memory_es.store import Creation, Reference, Scope, Stored
 from memory_es.turns import Turn, place_turns
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def write(
         MemoryEsError: Elasticsearch fails as a whole; what was yielded before is stored.
     """
     sessions: dict[str, list[Turn]] = {}
-    created: set[str] = set()
+    touched: set[str] = set()
     with ThreadPoolExecutor(max_workers=1) as sender:
         sending: Future[list[WriteResult]] | None = None
         for numbered in _chunks(enumerate(memories), CHUNK):
@@ -73,16 +73,17 @@ def write(
                 item.id = memory_id(item, scope.id_secret, new_id)
             _prepare(scope, embedder, chunk, now)
             if sending is not None:
-                yield from _noting(sending.result(), created)
+                yield from _noting(sending.result(), touched)
             sending = sender.submit(_send, scope, chunk)
         if sending is not None:
-            yield from _noting(sending.result(), created)
-    if refresh and created:
-        scope.store.refresh(sorted(created))
+            yield from _noting(sending.result(), touched)
+    if refresh and touched:
+        scope.store.refresh(sorted(touched))
 
 
-def _noting(results: list[WriteResult], created: set[str]) -> list[WriteResult]:
-    created |= {str(result.kind) for result in results if result.status == "created"}
+def _noting(results: list[WriteResult], touched: set[str]) -> list[WriteResult]:
+    """A duplicate counts too: the writer that was faster may not have refreshed yet."""
+    touched |= {str(result.kind) for result in results if result.status != "failed"}
     return results
 
 
@@ -124,11 +125,11 @@ def _reference(scope: Scope, item: Item) -> Reference:
 
 def _prepare(scope: Scope, embedder: Embedder, chunk: _Chunk, now: datetime) -> None:
     """Find duplicates by id, embed the rest in one call, compose the bodies."""
+    known = _known(scope, chunk.items, now)
     first: dict[str, Item] = {}
     for item in chunk.items:
         first.setdefault(item.id, item)
     references = {item.id: _reference(scope, item) for item in first.values()}
-    known = scope.store.fetch(list(references.values()), source=False)
     fresh = [item for item in first.values() if references[item.id] not in known]
     vectors = _embed(embedder, dict.fromkeys(text for i in fresh for text in texts_to_embed(i)))
     chunk.creations = [
@@ -144,6 +145,37 @@ def _prepare(scope: Scope, embedder: Embedder, chunk: _Chunk, now: datetime) -> 
         )
         for item in fresh
     ]
+
+
+def _known(scope: Scope, items: Sequence[Item], now: datetime) -> set[Reference]:
+    """Documents that are there already. A fact whose document has expired becomes its next
+    revision: stated anew, it is live again under an id of its own."""
+    known: set[Reference] = set()
+    left = list(items)
+    while left:
+        found = scope.store.fetch(
+            list({_reference(scope, item) for item in left}), fields=["expires_at"]
+        )
+        expired = {ref for ref, stored in found.items() if _expired(stored, now)}
+        known |= found.keys() - expired
+        left = [
+            item
+            for item in left
+            if item.memory.kind in REVISED and _reference(scope, item) in expired
+        ]
+        for item in left:
+            item.revision += 1
+            item.id = memory_id(item, scope.id_secret, _no_new_id)
+    return known
+
+
+def _expired(stored: Stored, now: datetime) -> bool:
+    end = stored.source.get("expires_at")
+    return end is not None and datetime.fromisoformat(end) <= now
+
+
+def _no_new_id() -> str:
+    raise AssertionError("a fact is identified by its text")
 
 
 def _embed(embedder: Embedder, texts: Iterable[str]) -> dict[str, str | None] | None:
@@ -168,9 +200,9 @@ def _send(scope: Scope, chunk: _Chunk) -> list[WriteResult]:
     it cannot be seen the write has failed (a stranger's document under our id must never make
     a fact vanish as a duplicate).
     """
-    outcome = scope.store.create(chunk.creations, refresh=False)
+    outcome = scope.store.create(chunk.creations)
     conflicts = [ref for ref, error in outcome.items() if error and error.code == "conflict"]
-    seen = scope.store.fetch(conflicts, source=False)
+    seen = scope.store.fetch(conflicts, fields=[])
     flagged = {
         creation.reference for creation in chunk.creations if creation.source.get("needs_embedding")
     }

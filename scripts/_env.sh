@@ -17,7 +17,10 @@ flock 9
 wanted=$(cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
 if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
     echo "== Python packages into .venv (the first time about two minutes: torch is large)"
-    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    .venv/bin/python -m pip --version >/dev/null 2>&1 || {
+        rm -rf .venv
+        "$python" -m venv .venv || fail "Python's venv module is needed (Debian: python3-venv)"
+    }
     .venv/bin/python -m pip install --quiet "uv==$UV_VERSION"
     .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements.lock
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .

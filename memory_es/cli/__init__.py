@@ -58,3 +58,6 @@ def main() -> None:
         line = " ".join(str(error).split())
         sys.stderr.write(f"error [{error.code}]: {line}\n")
         sys.exit(error.exit_code)
+    except OSError as error:  # a folder that is not ours, a full disk
+        sys.stderr.write(f"error [file]: {error.strerror}: {error.filename}\n")
+        sys.exit(3)

@@ -57,6 +57,7 @@ def run(
     for name in recipes or []:
         recipe_named(name)
     loaded = named_suite(suite) if suite is not None else load_suite(Path(str(data)))
+    out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     with Platform(progress=say) as platform, progress() as advance:
         report = platform.evaluate(loaded, recipes, priors=priors, advance=advance)
     file = _write_run(out, report)
@@ -70,7 +71,6 @@ def run(
 
 
 def _write_run(out: Path, report: dict[str, Any]) -> Path:
-    out.mkdir(parents=True, exist_ok=True)
     file = out / f"{report['suite']}-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     file.write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", "utf-8")
     return file

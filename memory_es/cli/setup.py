@@ -26,6 +26,7 @@ def up(json_: JsonFlag = False) -> None:
     """
     from memory_es import node
     from memory_es.config import Settings
+    from memory_es.memory import Platform
 
     settings = Settings.load()
     info, started = node.up(
@@ -35,12 +36,18 @@ def up(json_: JsonFlag = False) -> None:
         port=settings.port,
         progress=say,
     )
+    with Platform(settings) as platform:
+        facts = platform.status()
+    days = facts["licence_days"]
     if json_:
-        print_json({"url": info.url, "pid": info.pid, "started": started})
+        shown = {"url": info.url, "pid": info.pid, "started": started, "licence_days": days}
+        print_json(shown)
         return
     verb = "started" if started else "was already running"
     typer.echo(f"Elasticsearch {info.version} {verb} at {info.url} (pid {info.pid}).")
+    typer.echo(f"Its {facts['licence']} licence ends in {days:.0f} days." if days else "")
     typer.echo("Stop it with `memory-es down`.")
+    _warn_of_licence(facts)
 
 
 def down(json_: JsonFlag = False) -> None:

@@ -249,7 +249,7 @@ def test_an_unknown_option_is_refused(memory: Memory) -> None:
 def test_a_shell_gives_the_same_error_and_exit_code_2(
     memory: Memory, shell: dict[str, str]
 ) -> None:
-    for query, words, options, _ in (BAD[1], BAD[5], BAD[6], BAD[8]):
+    for query, words, options, _ in (BAD[1], BAD[5], BAD[8]):
         with pytest.raises(InvalidInput) as caught:
             memory.recall(query, **options)
         done = run_cli(shell, "recall", "--user", memory.user_id, query, *words)
@@ -852,19 +852,19 @@ def test_no_prior_lifts_an_irrelevant_memory_over_a_relevant_one(
 ) -> None:
     memory = new_memory(platform, user)
     old = NOW - timedelta(days=2_000)
-    memory.remember("I am allergic to penicillin, a medicine", event_time=old)
-    noise = [
-        str(memory.remember(text, event_time=NOW).id)
-        for text in (
-            "Lovely weather for a picnic today",
-            "The match ended two all",
-            "My sister painted her kitchen yellow",
-        )
-    ]
+    relevant = "I am allergic to penicillin, a medicine"
+    irrelevant = (
+        "Lovely weather for a picnic today",
+        "The match ended two all",
+        "My sister painted her kitchen yellow",
+    )
+    rows: list[dict[str, Any]] = [{"text": relevant, "event_time": old}]
+    rows += [{"text": text, "event_time": NOW} for text in irrelevant]
+    _, *noise = (str(result.id) for result in memory.remember_many(rows))
     for id_ in noise:
         used(platform, user, Kind.EPISODIC, id_, 1_000, NOW)
     hits = sibling(clock=lambda: NOW).for_user(user).recall(question, recipe=recipe, touch=False)
-    assert hits.hits[0].text == "I am allergic to penicillin, a medicine"
+    assert hits.hits[0].text == relevant
 
 
 def test_priors_are_bounded_and_shown(chatty: Memory, sibling: Callable[..., Platform]) -> None:

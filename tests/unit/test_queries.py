@@ -402,7 +402,14 @@ def test_the_body_that_finds_a_preceding_turn(
 ) -> None:
     assert preceding_turn("s1", "u1", before) == {
         "query": {
-            "bool": {"filter": [{"term": {"user_id": "u1"}}, {"term": {"session_id": "s1"}}, *more]}
+            "bool": {
+                "filter": [
+                    {"term": {"user_id": "u1"}},
+                    {"term": {"session_id": "s1"}},
+                    {"exists": {"field": "turn"}},
+                    *more,
+                ]
+            }
         },
         "sort": [{"turn": "desc"}],
         "size": 1,
