@@ -20,7 +20,12 @@ MEASURES = {"R@1", "R@5", "R@10", "R@80", "MRR", "nDCG@10"}
 
 def test_starting_twice_is_harmless_and_says_so(cli: Cli) -> None:
     found = cli.json("up")
-    assert found == {"url": found["url"], "pid": found["pid"], "started": False}
+    assert found == {
+        "url": found["url"],
+        "pid": found["pid"],
+        "started": False,
+        "licence_days": pytest.approx(30, abs=1),
+    }
 
 
 def test_status_shows_the_cluster_and_the_memories(cli: Cli) -> None:

@@ -985,7 +985,7 @@ def test_hostile_user_ids_are_separate_users(platform: Platform) -> None:
 
 
 def test_a_touched_memory_of_a_hostile_user_has_its_usage_row(platform: Platform) -> None:
-    for user in ("ann,bob", '"},{"match_all":{}}', "*"):
+    for user in ("ann,bob,carl", '"}},{"match_all":{}}', "**"):
         by = person(platform, user)
         id_ = str(by.memory.remember("touch me", kind="semantic").id)
         by.memory.recall("touch me")

@@ -19,7 +19,7 @@ from memory_es.errors import Conflict, MemoryEsError
 from memory_es.queries import alias
 from memory_es.requests import WriteResult
 from memory_es.schema import OWNED, Kind
-from memory_es.store import Reference, Store
+from memory_es.store import Creation, Reference, Store
 from memory_es.text import routing
 from memory_es.usage import Touch, UsageRecorder, apply_touches
 from tests.doubles import HashingEmbedder
@@ -412,3 +412,19 @@ def test_closing_ends_quietly_when_the_rows_cannot_be_written(
 def test_the_reference_of_a_touch_is_its_memorys_id_and_shard(user: str) -> None:
     touch = made_up(user)
     assert touch.reference == Reference("usage", touch.id, routing(user))
+
+
+def test_a_row_of_another_owner_under_the_same_id_is_neither_counted_nor_taken(
+    platform: Platform, user: str
+) -> None:
+    desk = Desk(platform)
+    theirs = Touch("somebody else", Kind.SEMANTIC, "ab" * 20)
+    planted = UsageRow(
+        owner={"api_key": {"metadata": {"user_id": user}}}, kind=Kind.SEMANTIC, use_count=7
+    )
+    reference = Reference("usage", theirs.id, routing(theirs.user_id))
+    desk.store.create([Creation(reference, planted.model_dump(mode="json"))])
+    left = {theirs: 1}
+    apply_touches(desk.store, left, NOW)
+    assert not left
+    assert desk.row(theirs) == planted

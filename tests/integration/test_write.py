@@ -692,6 +692,29 @@ def test_f7_a_memory_expires_at_its_moment_whatever_the_zone_of_the_host(
             assert bool(found.hits) is visible
 
 
+@pytest.mark.parametrize("kind", ["semantic", "procedural"])
+def test_what_has_expired_is_live_again_when_it_is_stated_anew(
+    memory: Memory, shelf: Shelf, kind: str
+) -> None:
+    fields = {"kind": kind, "name": "parking"} if kind == "procedural" else {"kind": kind}
+    past = "2026-01-01T00:00:00Z"
+    first = memory.remember("park behind the mill", expires_at=past, **fields)
+    again = memory.remember("Park behind  the mill", expires_at=past, **fields)
+    live = memory.remember("park behind the mill", **fields)
+    twin = memory.remember("park behind the mill", **fields)
+    assert [first.status, again.status, live.status, twin.status] == [
+        "created",
+        "created",
+        "created",
+        "duplicate",
+    ]
+    assert len({first.id, again.id, live.id}) == 3
+    assert twin.id == live.id
+    assert [shelf.get(result)["revision"] for result in (first, again, live)] == [0, 1, 2]
+    [hit] = memory.recall("where do I park?", filters={"kinds": (kind,)}).hits
+    assert hit.id == live.id
+
+
 # --- turns and their context --------------------------------------------------------------------
 
 
