@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memory_es.config import Settings
-    from memory_es.memory import Memory, Platform
+    from memory_es.credentials import UserCredentials
+    from memory_es.memory import Memory
+    from memory_es.platform import Platform
+    from memory_es.render import prompt_block
 
 __version__ = "0.1.0"
-__all__ = ["Memory", "Platform", "Settings"]
+__all__ = ["Memory", "Platform", "Settings", "UserCredentials", "prompt_block"]
 _HOMES = {
     "Memory": "memory_es.memory",
-    "Platform": "memory_es.memory",
+    "Platform": "memory_es.platform",
     "Settings": "memory_es.config",
+    "UserCredentials": "memory_es.credentials",
+    "prompt_block": "memory_es.render",
 }
 
 

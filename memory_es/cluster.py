@@ -9,7 +9,8 @@ from importlib.metadata import version
 import elasticsearch
 from elasticsearch import Elasticsearch
 
-from memory_es.errors import SetupError
+from memory_es.config import INSECURE, Isolation
+from memory_es.errors import AccessDenied, SetupError
 from memory_es.store import translate, translated
 
 #: The first server with all that we use: packed vectors in documents and queries, vectors left out
@@ -88,18 +89,52 @@ def _security_on(service: Elasticsearch) -> bool:
     return True
 
 
-def require_isolation(facts: ClusterFacts) -> None:
-    """Refuse a cluster that would not enforce isolation. Raises SetupError."""
+def require_fit(service: Elasticsearch, now: datetime, isolation: Isolation) -> ClusterFacts:
+    """The facts of a cluster that is fit for this way of isolation.
+
+    Raises:
+        SetupError: it is not (``cluster_facts``, ``require_isolation``).
+    """
+    try:
+        facts = cluster_facts(service, now)
+    except AccessDenied:
+        if isolation == INSECURE:
+            raise _security_is_on() from None
+        raise
+    require_isolation(facts, isolation)
+    return facts
+
+
+def _security_is_on() -> SetupError:
+    return SetupError(
+        "security is on on this cluster: there is no need to go without",
+        code="security_on",
+        remedy="Leave --insecure-single-user out",
+    )
+
+
+def require_isolation(facts: ClusterFacts, isolation: Isolation) -> None:
+    """Refuse a cluster that would not keep users apart in the way that is configured.
+
+    Raises:
+        SetupError: ``security_off``, ``security_on``, ``licence`` or ``licence_expired``.
+    """
+    if isolation == INSECURE:
+        if facts.security:
+            raise _security_is_on()
+        return
     if not facts.security:
         raise SetupError(
             "security is off on this cluster: nothing would keep users apart",
             code="security_off",
-            remedy="Set xpack.security.enabled: true, or use the embedded node (`memory-es up`)",
+            remedy="Set xpack.security.enabled: true, or use the embedded node (`memory-es up`);"
+            " on a laptop of one user there is --insecure-single-user",
         )
-    if facts.licence not in ("trial", "platinum", "enterprise"):
+    if isolation == "dls" and facts.licence not in ("trial", "platinum", "enterprise"):
         raise SetupError(
             f"the licence {facts.licence} does not allow document-level security",
             code="licence_expired" if "expired" in facts.licence else "licence",
-            remedy="Use a trial, Platinum or Enterprise licence, or a fresh embedded node"
-            " (another MEMORY_ES_STATE_DIR)",
+            remedy="Use isolation by index, which every licence allows (MEMORY_ES_ISOLATION=index"
+            " and another MEMORY_ES_PREFIX), a trial, Platinum or Enterprise licence, or a fresh"
+            " embedded node (another MEMORY_ES_STATE_DIR)",
         )

@@ -18,6 +18,7 @@ from memory_es.schema import (
     NewFact,
     NewPlaybook,
 )
+from memory_es.screen import Finding
 from memory_es.text import document_id, identity, passages
 
 #: A text longer than this many characters also gets a vector for each passage of at most
@@ -36,6 +37,7 @@ class Item:
     memory: AnyNewMemory
     context: str = ""  # of an episode: the preceding turn and itself, with speakers
     numbered: bool = False  # its turn number was given by the write path, not by the caller
+    suspicious: tuple[Finding, ...] = ()  # what its text looks like
     revision: int = 0  # of a fact or playbook: how often it was stated anew
     id: str = ""
 
@@ -89,6 +91,7 @@ def body(
     *,
     id_secret: str,
     embedding_model: str,
+    stamp: dict[str, Any] | None = None,
     now: datetime,
 ) -> dict[str, Any]:
     """The stored form of a memory, without empty fields; ``documents`` has its model.
@@ -96,6 +99,7 @@ def body(
     Args:
         vectors: packed vector of each text, None for a text without one (all zeros); None: the
             embedder failed, and the document is flagged ``needs_embedding``.
+        stamp: the owner, where the cluster does not set it.
         now: ``created_at``, and ``event_time`` where the memory has none.
     """
     memory = item.memory
@@ -112,6 +116,10 @@ def body(
         "created_at": created,
     }
     source.setdefault("event_time", created)
+    if item.suspicious:
+        source["suspicious"] = True
+    if stamp is not None:
+        source["owner"] = stamp
     _put(source, "embedding", found.get(text))
     if vectors is None:
         source["needs_embedding"] = True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -24,8 +25,18 @@ from memory_es.errors import InvalidInput
 
 EMBEDDED_MODEL = "intfloat/e5-small-v2"
 
+#: Who keeps users apart: document-level security (trial, Platinum, Enterprise), an index a user
+#: (any licence), or nobody (one user, security off).
+Isolation = Literal["dls", "index", "insecure-single-user"]
+INSECURE: Isolation = get_args(Isolation)[-1]
+
 #: A prefix without hyphens: ``memory-episodic-*`` can then never match another deployment's index.
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,59}")
+#: Between a deployment's prefix and an evaluation's own.
+EVALUATION = "_eval_"
+#: A time span as Elasticsearch writes it, and its units.
+TIME_SPAN = re.compile(r"([1-9]\d{0,4})([mhd])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def _default_dir(kind: str) -> Path:
@@ -40,6 +51,18 @@ def _default_dir(kind: str) -> Path:
 
 def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def time_span(field: str, value: str) -> timedelta:
+    """A time span such as ``30m``, ``12h`` or ``90d``.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    match = TIME_SPAN.fullmatch(value)
+    if match is None:
+        raise InvalidInput(field, f"{value!r} is no time span", remedy="Use 30m, 12h or 90d")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 class Settings(BaseSettings):
@@ -64,12 +87,12 @@ class Settings(BaseSettings):
     elasticsearch_username: str | None = Field(
         default=None,
         validation_alias=AliasChoices("ELASTICSEARCH_USERNAME", "MEMORY_ES_ELASTICSEARCH_USERNAME"),
-        description="Native user of the service credential.",
+        description="Administrator; `init` alone uses it, to make the service account.",
     )
     elasticsearch_password: SecretStr | None = Field(
         default=None,
         validation_alias=AliasChoices("ELASTICSEARCH_PASSWORD", "MEMORY_ES_ELASTICSEARCH_PASSWORD"),
-        description="Password of that user.",
+        description="Password of that administrator.",
     )
     elasticsearch_ca_certs: FilePath | None = Field(
         default=None,
@@ -90,6 +113,40 @@ class Settings(BaseSettings):
     secret: SecretStr | None = Field(
         default=None,
         description="Deployment secret that document ids derive from; made by `init` if empty.",
+    )
+    service_password: SecretStr | None = Field(
+        default=None,
+        description="Password of the service account; made by `init` if empty.",
+    )
+    secret_command: str | None = Field(
+        default=None,
+        description="Command that prints a secret of your store; `{name}` in it becomes `secret`"
+        " or `service_password`.",
+    )
+    credentials: Path | None = Field(
+        default=None,
+        description="File with one user's credentials, as `users add --show` prints them: for an"
+        " agent that holds nothing else.",
+    )
+    isolation: Isolation = Field(
+        default="dls",
+        description="What keeps users apart: dls (document-level security), index (an index a"
+        " user, on any licence).",
+    )
+    key_expiry: str = Field(
+        default="90d",
+        description="How long a user's key is valid, for instance 12h or 90d.",
+    )
+    audit: Literal["log", "index"] = Field(
+        default="log",
+        description="Where the audit trail goes: log lines, or also an index.",
+    )
+    suspicious: Literal["flag", "refuse"] = Field(
+        default="flag",
+        description="What becomes of a text that looks like an instruction or carries a secret.",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="WARNING", description="Least level of the log lines that commands print."
     )
     prefix: str = Field(default="memory", description="Prefix of every index, template, pipeline.")
     shards: int = Field(default=3, ge=1, le=64, description="Primary shards of a memory index.")
@@ -137,6 +194,15 @@ class Settings(BaseSettings):
                 "use up to 60 of a-z, 0-9 and _, beginning with a letter (no hyphen: it separates"
                 " the prefix from the index name)"
             )
+        if EVALUATION in value:
+            raise ValueError(f"must not have {EVALUATION!r} in it: evaluations' indices do")
+        return value
+
+    @field_validator("key_expiry")
+    @classmethod
+    def _spelt_time_span(cls, value: str) -> str:
+        if TIME_SPAN.fullmatch(value) is None:
+            raise ValueError("is no time span; use for instance 12h or 90d")
         return value
 
     @field_validator("languages")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from datetime import datetime
+from typing import Literal
 
 from pydantic import SecretStr
 
@@ -13,6 +15,9 @@ from memory_es.text import is_blank
 
 #: Characters (UTF-16 units) of a key's name, a limit of Elasticsearch.
 MAX_KEY_NAME = 256
+
+#: What a user's key may do: recall, or recall and remember.
+Access = Literal["read", "write"]
 
 
 def check_user_id(user_id: str) -> str:
@@ -42,18 +47,21 @@ def key_name(user_id: str) -> str:
 
 
 class UserCredentials(Frozen):
-    """What an agent needs to act for one user: the key, and the secret of its document ids."""
+    """What an agent needs to act for one user: the key, and the secret of its document ids.
+
+    Where nothing keeps users apart (one user, security off) there is no key: it is empty.
+    """
 
     user_id: str
     key_id: str
     api_key: SecretStr
     id_secret: SecretStr
+    access: Access = "write"
+    expires_at: datetime | None = None
 
-    def revealed(self) -> dict[str, str]:
+    def revealed(self) -> dict[str, str | None]:
         """The fields in clear, for the owner's file or the operator's secret store."""
-        return {
-            "user_id": self.user_id,
-            "key_id": self.key_id,
+        return self.model_dump(mode="json") | {
             "api_key": self.api_key.get_secret_value(),
             "id_secret": self.id_secret.get_secret_value(),
         }

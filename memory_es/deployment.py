@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
 from elasticsearch import Elasticsearch
+from pydantic import SecretStr
 
-from memory_es import cluster, indices, keyring, node, store
-from memory_es.config import Settings
+from memory_es import cluster, indices, keyring, node, security, service_account, store
+from memory_es.audit import Action, AuditTrail, event
+from memory_es.config import INSECURE, Settings
 from memory_es.credentials import UserCredentials
 from memory_es.errors import AccessDenied, Unavailable
+from memory_es.minted import LIFETIME, MintedKeys
 from memory_es.models import Embedder, Progress, Reranker, load_embedder, load_reranker
+from memory_es.placement import Placement
 from memory_es.store import Store
+from memory_es.templates import Layout, secret_check
+from memory_es.text import routing
 from memory_es.usage import UsageRecorder
+from memory_es.users import Users
 
 
 def _now() -> datetime:
@@ -60,6 +67,10 @@ class Deployment:
         self._embedder = embedder
         self._reranker = reranker
         self._recorder: UsageRecorder | None = None
+        self._trail: AuditTrail | None = None
+        self._minted: MintedKeys | None = None
+        self._secret: SecretStr | None = None
+        self._holds_service: bool | None = None
         self._client: Elasticsearch | None = None
         self._service: Elasticsearch | None = None
         self._checked = False
@@ -72,13 +83,17 @@ class Deployment:
         self.close()
 
     def close(self) -> None:
-        """Write the usage that is still in memory and close the connections."""
+        """Write the usage and the audit events that are still in memory, end the keys that were
+        made on demand, and close the connections."""
         with self._lock:
-            recorder, self._recorder = self._recorder, None
+            behind = (self._recorder, self._trail, self._minted)
             client, self._client = self._client, None
-            self._service, self._checked = None, False
-        if recorder is not None:
-            recorder.close()
+            self._recorder = self._trail = self._minted = None
+            self._service, self._holds_service, self._secret = None, None, None
+            self._checked = False
+        for part in behind:
+            if part is not None:
+                part.close()
         if client is not None:
             client.close()
 
@@ -106,36 +121,74 @@ class Deployment:
         return running.url
 
     def service(self) -> Elasticsearch:
-        """The client with the service credential: set-up, keys and usage rows, nothing else.
+        """The client with the service account: keys, users' rows, usage, set-up; nothing that a
+        user asks for.
 
         Raises:
             Unavailable: see ``client``.
-            AccessDenied: no service credential is configured.
+            AccessDenied: its password is not here.
         """
         with self._lock:
             if self._service is None:
                 client = self.client()  # first: where no node runs, that is what to say
-                self._service = client.options(basic_auth=self._service_login())
+                if self.settings.isolation == INSECURE:
+                    self._service = client
+                    return client
+                password = keyring.service_password(self.settings)
+                if password is None:
+                    raise AccessDenied(
+                        "the service account's password is not here",
+                        code="no_service_credential",
+                        remedy="Run `memory-es init`, or set MEMORY_ES_SERVICE_PASSWORD as on the"
+                        " host that did",
+                    )
+                login = (service_account.name(self.settings.prefix), password.get_secret_value())
+                self._service = client.options(basic_auth=login)
             return self._service
 
-    def _service_login(self) -> tuple[str, str]:
-        settings = self.settings
-        if settings.elasticsearch_username and settings.elasticsearch_password:
-            return (
-                settings.elasticsearch_username,
-                settings.elasticsearch_password.get_secret_value(),
-            )
-        if settings.elasticsearch_url is None and (running := node.status(settings.state_dir)):
-            return running.username, running.password.get_secret_value()
-        raise AccessDenied(
-            "there is no service credential for this cluster",
-            code="no_service_credential",
-            remedy="Set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD",
-        )
+    def admin(self) -> Elasticsearch | None:
+        """The client with an administrator's credential, for ``init`` alone: the configured one,
+        or the embedded node's own. None if there is none.
 
-    def _has_service(self) -> bool:
-        settings = self.settings
-        return settings.elasticsearch_url is None or settings.elasticsearch_password is not None
+        Raises:
+            Unavailable: see ``client``.
+        """
+        client, settings = self.client(), self.settings
+        if settings.isolation == INSECURE:
+            return client
+        if settings.elasticsearch_username and settings.elasticsearch_password:
+            password = settings.elasticsearch_password.get_secret_value()
+            return client.options(basic_auth=(settings.elasticsearch_username, password))
+        if settings.elasticsearch_url is None and (running := node.status(settings.state_dir)):
+            login = (running.username, running.password.get_secret_value())
+            return client.options(basic_auth=login)
+        return None
+
+    def has_service(self) -> bool:
+        """Whether this process holds the service credential. An agent holds its own key alone."""
+        with self._lock:
+            if self._holds_service is None:
+                self._holds_service = (
+                    self.settings.isolation == INSECURE
+                    or keyring.service_password(self.settings) is not None
+                )
+            return self._holds_service
+
+    def secret(self, *, create: bool = False) -> SecretStr:
+        """The deployment's secret, read once. Raises SetupError."""
+        with self._lock:
+            if self._secret is None:
+                self._secret = keyring.deployment_secret(self.settings, create=create)
+            return self._secret
+
+    @property
+    def placement(self) -> Placement:
+        """Where this deployment keeps its indices."""
+        return indices.placement_of(self.settings)
+
+    def users(self) -> Users:
+        """The users of this deployment. Raises as ``service`` and ``secret``."""
+        return Users(self.service(), self.placement, self.secret(), self.clock)
 
     def embedder(self) -> Embedder:
         """The embedder, loaded once. Raises ModelError or SetupError."""
@@ -151,41 +204,116 @@ class Deployment:
                 self._reranker = load_reranker(self.settings)
             return self._reranker
 
-    def layout(self, *, create_secret: bool = False) -> indices.Layout:
-        """What the configuration wants the indices to be made for."""
+    def layout(self, *, create_secret: bool = False, agent: bool = False) -> Layout:
+        """What the configuration wants the indices to be made for.
+
+        Args:
+            agent: without the deployment's secret.
+        """
         embedder = self.embedder()
-        secret = keyring.deployment_secret(self.settings, create=create_secret)
-        return indices.Layout(
+        check = (
+            None if agent else secret_check(self.secret(create=create_secret).get_secret_value())
+        )
+        return Layout(
+            isolation=self.settings.isolation,
             languages=self.settings.languages,
             embedding_model=embedder.name,
             dims=embedder.dims,
-            secret_check=indices.secret_check(secret.get_secret_value()),
+            secret_check=check,
         )
 
-    def check(self) -> None:
-        """Make sure once that the cluster is fit for use. An agent that holds only its user's
-        key cannot ask, and goes without.
+    def check(self, credentials: UserCredentials | None = None) -> None:
+        """Make sure once that the cluster is fit for use.
+
+        Args:
+            credentials: of an agent that holds nothing else: its key sees less, and checks that.
 
         Raises:
             SetupError: it is not.
             Unavailable: it does not answer.
         """
         with self._lock:
-            if not self._checked and self._has_service():
-                facts = cluster.cluster_facts(self.service(), self.clock())
-                cluster.require_isolation(facts)
-                indices.require_installed(self.service(), self.settings.prefix, self.layout())
-                self._checked = True
+            if self._checked:
+                return
+            if self.has_service() or credentials is None:
+                cluster.require_fit(self.service(), self.clock(), self.settings.isolation)
+                indices.require_installed(self.service(), self.settings, self.layout())
+            else:
+                indices.require_fit_for_user(
+                    self.client().options(api_key=credentials.api_key.get_secret_value()),
+                    self.placement,
+                    self.layout(agent=True),
+                    routing(credentials.user_id),
+                )
+            self._checked = True
 
     def user_store(self, credentials: UserCredentials) -> Store:
-        """Elasticsearch with a user's own key."""
+        """Elasticsearch with a user's own key (with none, where security is off)."""
+        if self.settings.isolation == INSECURE:
+            return Store(self.client(), self.placement)
         key = credentials.api_key.get_secret_value()
-        return Store(self.client().options(api_key=key), self.settings.prefix)
+        return Store(self.client().options(api_key=key), self.placement)
+
+    def minted(self) -> MintedKeys:
+        """Short-lived keys made on demand. Raises as ``service``."""
+        with self._lock:
+            if self._minted is None:
+                users = self.users()
+
+                def mint(user_id: str) -> UserCredentials:
+                    return users.mint(
+                        user_id, issued_by="server", expiration=LIFETIME, purpose="on demand"
+                    )
+
+                def end(key_ids: list[str]) -> None:
+                    security.invalidate(users.service, key_ids)
+
+                self._minted = MintedKeys(mint, end, self.clock)
+            return self._minted
+
+    def drop_minted(self, credentials: UserCredentials) -> None:
+        """Forget a key made on demand that the cluster refused."""
+        with self._lock:
+            if self._minted is not None:
+                self._minted.drop(credentials)
+
+    def forget_service(self) -> None:
+        """Read the service credential anew: it was just made or changed."""
+        with self._lock:
+            self._service, self._holds_service = None, None
 
     def recorder(self) -> UsageRecorder | None:
-        """Where recalls leave their touches; None without a service credential."""
+        """Where recalls leave their touches; None without the service credential."""
         with self._lock:
-            if self._recorder is None and self._has_service():
-                rows = Store(self.service(), self.settings.prefix)
-                self._recorder = UsageRecorder(rows, self.clock)
+            if self._recorder is None and self.has_service():
+                self._recorder = UsageRecorder(Store(self.service(), self.placement), self.clock)
             return self._recorder
+
+    def trail(self) -> AuditTrail:
+        """Where calls leave their audit events."""
+        with self._lock:
+            if self._trail is None:
+                kept = self.settings.audit == "index" and self.has_service()
+                self._trail = AuditTrail(Store(self.service(), self.placement) if kept else None)
+            return self._trail
+
+    def note(
+        self,
+        action: Action,
+        *,
+        user_id: str | None,
+        key_id: str | None = None,
+        ids: Sequence[str] = (),
+        outcome: str = "ok",
+    ) -> None:
+        """Leave an event in the audit trail."""
+        self.trail().add(
+            event(
+                action,
+                at=self.clock(),
+                user_id=user_id,
+                key_id=key_id or None,
+                ids=ids,
+                outcome=outcome,
+            )
+        )

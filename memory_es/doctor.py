@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from elasticsearch import Elasticsearch
 
-from memory_es import cluster, indices, security
-from memory_es.config import Settings
-from memory_es.errors import MemoryEsError
-from memory_es.queries import alias
+from memory_es import cluster, indices
+from memory_es.config import INSECURE, Settings
+from memory_es.errors import MemoryEsError, Unavailable
 from memory_es.schema import Kind
 from memory_es.store import translated
+from memory_es.templates import Layout
 
 
 @dataclass(frozen=True)
@@ -26,30 +26,39 @@ class Check:
     detail: str
 
 
+def run_checks(
+    checks: Iterable[tuple[str, Callable[[], Check]]], *, needed: Container[str]
+) -> list[Check]:
+    """Run checks in order; stop after a failed one that the others need."""
+    found: list[Check] = []
+    for name, check in checks:
+        try:
+            found.append(check())
+        except MemoryEsError as error:
+            found.append(Check(name, "failed", str(error)))
+        if found[-1].verdict == "failed" and name in needed:
+            break
+    return found
+
+
 def diagnose(
     *,
     service: Callable[[], Elasticsearch],
-    layout: Callable[[], indices.Layout],
+    layout: Callable[[], Layout],
     settings: Settings,
     now: datetime,
 ) -> list[Check]:
     """Run every check. One that cannot run because an earlier one failed is left out."""
-    checks: list[Check] = []
-
-    def run(name: str, check: Callable[[], Check]) -> bool:
-        try:
-            checks.append(check())
-        except MemoryEsError as error:
-            checks.append(Check(name, "failed", str(error)))
-        return checks[-1].verdict != "failed"
-
-    if run("cluster", lambda: _cluster(service(), now)):
-        run("licence", lambda: _licence(service(), now))
-        if run("indices", lambda: _indices(service(), settings, layout())):
-            run("templates", lambda: _templates(service(), settings, layout()))
-            run("vectors", lambda: _vectors(service(), settings.prefix))
-        run("keys", lambda: _keys(service()))
-    return checks
+    return run_checks(
+        (
+            ("cluster", lambda: _cluster(service(), now)),
+            ("licence", lambda: _licence(service(), settings, now)),
+            ("indices", lambda: _indices(service(), settings, layout())),
+            ("templates", lambda: _templates(service(), settings, layout())),
+            ("vectors", lambda: _vectors(service(), settings)),
+        ),
+        needed={"cluster", "indices"},
+    )
 
 
 def _cluster(service: Elasticsearch, now: datetime) -> Check:
@@ -58,13 +67,16 @@ def _cluster(service: Elasticsearch, now: datetime) -> Check:
     return Check("cluster", "ok", detail)
 
 
-def _licence(service: Elasticsearch, now: datetime) -> Check:
-    facts = cluster.cluster_facts(service, now)
-    cluster.require_isolation(facts)
+def _licence(service: Elasticsearch, settings: Settings, now: datetime) -> Check:
+    facts = cluster.require_fit(service, now, settings.isolation)
+    security = "on" if facts.security else "OFF: nothing keeps users apart"
+    known = f"{facts.licence}, security {security}"
+    if settings.isolation == INSECURE:
+        return Check("licence", "warning", known)
     if facts.licence_days is None:
-        return Check("licence", "ok", f"{facts.licence}, security on")
-    detail = f"{facts.licence}, {facts.licence_days:.0f} days left, security on"
-    if facts.licence_days > cluster.WARN_DAYS:
+        return Check("licence", "ok", known)
+    detail = f"{facts.licence}, {facts.licence_days:.0f} days left, security {security}"
+    if facts.licence_days > cluster.WARN_DAYS or settings.isolation == "index":
         return Check("licence", "ok", detail)
     return Check(
         "licence",
@@ -73,35 +85,26 @@ def _licence(service: Elasticsearch, now: datetime) -> Check:
     )
 
 
-def _indices(service: Elasticsearch, settings: Settings, layout: indices.Layout) -> Check:
-    indices.require_installed(service, settings.prefix, layout)
-    found = indices.counts(service, settings.prefix)
+def _indices(service: Elasticsearch, settings: Settings, layout: Layout) -> Check:
+    indices.require_complete(service, indices.placement_of(settings), layout)
+    found = indices.counts(service, indices.placement_of(settings))
     counts = ", ".join(f"{kind} {count}" for kind, count in found.items())
     return Check("indices", "ok", f"{layout.embedding_model}; {counts}")
 
 
-def _templates(service: Elasticsearch, settings: Settings, layout: indices.Layout) -> Check:
-    stale = indices.drift(service, settings, layout)
-    if stale:
-        return Check("templates", "warning", f"{', '.join(stale)} differ. Run `memory-es init`")
-    return Check("templates", "ok", "as this version of memory_es installs them")
+def _templates(service: Elasticsearch, settings: Settings, layout: Layout) -> Check:
+    indices.require_stamped(service, settings, layout)
+    return Check("templates", "ok", "as this version of memory_es installs them, and attached")
 
 
-def _vectors(service: Elasticsearch, prefix: str) -> Check:
-    names = [alias(prefix, kind) for kind in Kind]
+def _vectors(service: Elasticsearch, settings: Settings) -> Check:
+    names = indices.placement_of(settings).everybody(Kind)
     with translated():
-        missing = service.count(index=names, query={"term": {"needs_embedding": True}})["count"]
-    if missing:
+        answer = service.count(index=names, query={"term": {"needs_embedding": True}})
+    if answer["_shards"]["failed"]:
+        raise Unavailable("not every shard could be counted", code="partial")
+    if answer["count"]:
         return Check(
-            "vectors", "warning", f"{missing} memories have no vector yet (BM25 finds them)"
+            "vectors", "warning", f"{answer['count']} memories have no vector yet (BM25 finds them)"
         )
     return Check("vectors", "ok", "every memory that can have a vector has one")
-
-
-def _keys(service: Elasticsearch) -> Check:
-    bad = security.keys_without_identity(service)
-    if bad:
-        return Check(
-            "keys", "failed", f"keys without a user: {', '.join(bad)}. Invalidate them by id"
-        )
-    return Check("keys", "ok", "every key names its user")

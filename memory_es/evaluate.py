@@ -20,13 +20,15 @@ from memory_es.config import Settings
 from memory_es.corpus import Question
 from memory_es.errors import InvalidInput, ModelError, Unavailable
 from memory_es.models import Embedder, Reranker
+from memory_es.placement import Placement
 from memory_es.queries import DEFAULT_RECIPE, RECIPES
 from memory_es.recall import recall
 from memory_es.requests import Filters, RecallRequest, RecallResult
 from memory_es.schema import Kind
 from memory_es.store import Scope, Store
 from memory_es.suites import Suite
-from memory_es.text import CATALOG_OWNER, user_secret
+from memory_es.templates import Layout, secret_check
+from memory_es.text import CATALOG_OWNER, routing, user_secret
 from memory_es.write import write
 
 MEASURES: dict[str, Measure] = {
@@ -54,6 +56,11 @@ class Bench:
     settings: Settings
     embedder: Embedder
     reranker: Reranker | None
+
+    @property
+    def placement(self) -> Placement:
+        """Where its indices are."""
+        return indices.placement_of(self.settings)
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,12 @@ def run_suite(
         InvalidInput: a memory of the suite was refused; names it.
         MemoryEsError: the cluster fails. The indices of the evaluation are removed in any case.
     """
-    layout = indices.Layout(
-        bench.settings.languages,
-        bench.embedder.name,
-        bench.embedder.dims,
-        indices.secret_check(_SECRET),
+    layout = Layout(
+        isolation=bench.settings.isolation,
+        languages=bench.settings.languages,
+        embedding_model=bench.embedder.name,
+        dims=bench.embedder.dims,
+        secret_check=secret_check(_SECRET),
     )
     keys: list[str] = []
     try:
@@ -104,7 +112,7 @@ def run_suite(
         try:
             security.invalidate(bench.service, keys)
         finally:
-            indices.remove(bench.service, bench.settings.prefix)
+            indices.remove(bench.service, bench.placement)
     questions = [_by_document(question, indexed) for question in suite.questions]
     timed = DEFAULT_RECIPE if DEFAULT_RECIPE in results else recipes[-1]
     stages: dict[str, list[float]] = {}
@@ -132,17 +140,22 @@ def run_suite(
 def _scopes(bench: Bench, users: Iterable[str], keys: list[str]) -> dict[str, Scope]:
     scopes = {}
     for user in users:
+        indices.install_user(bench.service, bench.placement, routing(user))
         credentials = security.mint(
             bench.service,
             user,
-            prefix=bench.settings.prefix,
+            placement=bench.placement,
             deployment_secret=_SECRET,
+            issued_by="evaluation",
             expiration="1d",
         )
         keys.append(credentials.key_id)
         client = bench.client.options(api_key=credentials.api_key.get_secret_value())
         scopes[user] = Scope(
-            Store(client, bench.settings.prefix), user, credentials.id_secret.get_secret_value()
+            Store(client, bench.placement),
+            user,
+            credentials.id_secret.get_secret_value(),
+            Store(bench.service, bench.placement),
         )
     return scopes
 
@@ -151,7 +164,7 @@ def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Adv
     """Write the corpus, each user's with that user's key. A memory without a time has been known
     from the beginning: every question may see it."""
     catalog = Scope(
-        Store(bench.service, bench.settings.prefix), None, user_secret(_SECRET, CATALOG_OWNER)
+        Store(bench.service, bench.placement), None, user_secret(_SECRET, CATALOG_OWNER)
     )
     groups: dict[str | None, list[Any]] = {}
     for entry in suite.entries:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
+import subprocess
 from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
@@ -14,32 +16,96 @@ from memory_es.config import Settings
 from memory_es.credentials import UserCredentials
 from memory_es.errors import SetupError
 
+#: Seconds that the operator's secret store may take.
+_PATIENCE = 30
+
 
 def deployment_secret(settings: Settings, *, create: bool = False) -> SecretStr:
-    """The secret that document ids derive from: the setting, else the state folder's file.
+    """The secret that document ids derive from: the setting, the operator's store, else the
+    state folder's file.
 
     Raises:
-        SetupError: there is none and ``create`` is false, or the file is damaged.
+        SetupError: there is none and ``create`` is false, or it cannot be read.
     """
-    if settings.secret is not None:
-        return settings.secret
+    given = _given(settings, settings.secret, "secret")
     path = settings.state_dir / "secret"
-    if not path.exists():
-        if not create:
-            raise SetupError(
-                "this deployment has no secret yet",
-                code="not_initialised",
-                remedy="Run `memory-es init`, or set MEMORY_ES_SECRET to the deployment's",
-            )
+    if given is None and create:
         write_private(path, secrets.token_hex(32), exclusive=True)
-    secret = path.read_text("utf-8").strip()
-    if not secret:
+    found = given or _kept(path, "deployment's secret", "MEMORY_ES_SECRET")
+    if found is None:
         raise SetupError(
-            f"the deployment's secret in {path} is empty",
-            code="damaged_secret",
-            remedy="Write it there again, or set MEMORY_ES_SECRET to it",
+            "this deployment has no secret yet",
+            code="not_initialised",
+            remedy="Run `memory-es init`, or set MEMORY_ES_SECRET to the deployment's",
         )
-    return SecretStr(secret)
+    return found
+
+
+def service_password(settings: Settings) -> SecretStr | None:
+    """The service account's password, from the same places; None if there is none.
+
+    Raises:
+        SetupError: it cannot be read.
+    """
+    return _given(settings, settings.service_password, "service_password") or _kept(
+        _service_path(settings), "service account's password", "MEMORY_ES_SERVICE_PASSWORD"
+    )
+
+
+def make_service_password(settings: Settings) -> SecretStr:
+    """A new password for the service account, kept in the state folder.
+
+    Raises:
+        SetupError: the password comes from the environment or a secret store: it is changed there.
+    """
+    if settings.service_password is not None or settings.secret_command is not None:
+        raise SetupError(
+            "the service account's password is given by your settings",
+            code="password_given",
+            remedy="Change it there (MEMORY_ES_SERVICE_PASSWORD or the secret store), then run"
+            " `memory-es init --rotate`",
+        )
+    password = secrets.token_urlsafe(32)
+    write_private(_service_path(settings), password)
+    return SecretStr(password)
+
+
+def _service_path(settings: Settings) -> Path:
+    return settings.state_dir / "service" / settings.prefix
+
+
+def _given(settings: Settings, value: SecretStr | None, name: str) -> SecretStr | None:
+    """A secret of the environment or of the operator's store."""
+    if value is not None or settings.secret_command is None:
+        return value
+    command = [part.replace("{name}", name) for part in shlex.split(settings.secret_command)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
+        printed = done.stdout.decode().strip()
+        failed = f"ended with {done.returncode}" if done.returncode else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        printed, failed = "", type(error).__name__
+    if failed or not printed:
+        raise SetupError(
+            f"the secret store gave no {name} ({failed or 'it printed nothing'})",
+            code="secret_command",
+            remedy="Try the command of MEMORY_ES_SECRET_COMMAND by hand",
+        )
+    return SecretStr(printed)
+
+
+def _kept(path: Path, what: str, setting: str) -> SecretStr | None:
+    try:
+        kept = path.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return None
+    if not kept:
+        raise SetupError(
+            f"the {what} in {path} is empty",
+            code="damaged_secret",
+            remedy=f"Write it there again, or set {setting} to it",
+        )
+    return SecretStr(kept)
 
 
 def write_private(path: Path, content: str, *, exclusive: bool = False) -> None:
@@ -86,12 +152,35 @@ def load(settings: Settings, user_id: str) -> UserCredentials | None:
     """
     path = _path(settings, user_id)
     try:
-        return UserCredentials.model_validate_json(path.read_text("utf-8"))
+        return _parse(path, f"Delete {path} and run `memory-es users add` again")
     except FileNotFoundError:
         return None
+
+
+def remove(settings: Settings, user_id: str) -> None:
+    """Forget the kept credentials of a user."""
+    _path(settings, user_id).unlink(missing_ok=True)
+
+
+def from_file(path: Path) -> UserCredentials:
+    """The credentials that an agent was given.
+
+    Raises:
+        SetupError: there is no such file, or it is none of ours.
+    """
+    remedy = "Write there what `memory-es users add USER --show` prints"
+    try:
+        return _parse(path, remedy)
+    except FileNotFoundError:
+        raise SetupError(
+            f"there is no credentials file {path}", code="no_credentials", remedy=remedy
+        ) from None
+
+
+def _parse(path: Path, remedy: str) -> UserCredentials:
+    try:
+        return UserCredentials.model_validate_json(path.read_text("utf-8"))
     except (ValidationError, UnicodeDecodeError):
         raise SetupError(
-            f"the credentials file {path} is damaged",
-            code="damaged_credentials",
-            remedy="Delete it and run `memory-es users add` again",
+            f"the credentials file {path} is damaged", code="damaged_credentials", remedy=remedy
         ) from None

@@ -83,13 +83,15 @@ def up(
     heap: str = "1g",
     port: int | None = None,
     license: License = "trial",  # noqa: A002 -- the word of Elasticsearch and its users
+    security: bool = True,
     progress: Callable[[str], None] = lambda _line: None,
 ) -> tuple[NodeInfo, bool]:
     """Start the node, or return the one that runs. The flag says whether it was started now.
 
     Data, password and, where it is still free, the port survive a restart. A running node is
     returned as it is, whatever heap or port is asked for; ``license`` matters for the first
-    start on new data only. Two calls at once start one node: the second waits.
+    start on new data only. ``security=False`` is for one user's laptop. Two calls at once start
+    one node: the second waits.
 
     Raises:
         InvalidInput: ``heap`` is not a size such as ``512m`` or ``2g``.
@@ -119,6 +121,7 @@ def up(
                     heap=heap,
                     port=_choose_port(state_dir, port),
                     license=license,
+                    security=security,
                 ),
                 progress,
                 may_move=port is None,

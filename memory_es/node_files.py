@@ -58,6 +58,7 @@ class Launch:
     heap: str
     port: int
     license: License
+    security: bool = True
 
     @property
     def version(self) -> str:
@@ -235,7 +236,7 @@ def _settings(launch: Launch) -> dict[str, Any]:
         "http.port": launch.port,
         "transport.port": "0",  # any: nobody calls a single node
         "discovery.type": "single-node",
-        "xpack.security.enabled": True,
+        "xpack.security.enabled": launch.security,
         # Nothing leaves the machine.
         "xpack.security.http.ssl.enabled": False,
         "xpack.security.transport.ssl.enabled": False,

@@ -16,9 +16,10 @@ from typing import Any
 import orjson
 
 from memory_es.errors import InvalidInput
+from memory_es.placement import Placement
 from memory_es.requests import Filters, RecallRequest
 from memory_es.schema import OWNED, Kind
-from memory_es.text import codes, matching_languages, routing
+from memory_es.text import codes, matching_languages, owner_id, routing
 
 #: Hits taken from each leg. DESIGN §6: the fused window holds 0.91 of LoCoMo's evidence.
 WINDOW = 80
@@ -108,11 +109,6 @@ class Search:
     body: dict[str, Any]
 
 
-def alias(prefix: str, name: str) -> str:
-    """Name of the alias of an index: the only name that requests use."""
-    return f"{prefix}-{name}"
-
-
 def active_legs(recipe: Recipe, kind: Kind, query: str) -> dict[Leg, float]:
     """Weights of the recipe's legs that apply to this kind and query."""
     weights = dict(recipe.weights)
@@ -128,7 +124,7 @@ def active_legs(recipe: Recipe, kind: Kind, query: str) -> dict[Leg, float]:
 def searches(
     request: RecallRequest,
     *,
-    prefix: str,
+    placement: Placement,
     user_id: str,
     languages: tuple[str, ...],
     vector: str | None,
@@ -146,10 +142,13 @@ def searches(
     for kind in request.filters.kinds:
         if request.filters.session_id and kind is not Kind.EPISODIC:
             continue  # only episodes belong to a session
-        header: dict[str, Any] = {"index": alias(prefix, kind)}
-        if kind in OWNED:
-            header["routing"] = routing(user_id)
+        place = routing(user_id)
+        header: dict[str, Any] = {"index": placement.index(kind, place)}
         conditions = filter_clause(request.filters, kind, user_id, now)
+        if kind in OWNED:
+            header["routing"] = place
+            if placement.by_index:  # one index holds all kinds of one user
+                conditions["filter"].append({"term": {"kind": str(kind)}})
         for leg in active_legs(recipe, kind, request.query):
             if leg in DENSE:
                 if vector is None:
@@ -173,7 +172,7 @@ def filter_clause(filters: Filters, kind: Kind, user_id: str, now: datetime) -> 
     must: list[dict[str, Any]] = []
     must_not: list[dict[str, Any]] = [{"range": {"expires_at": {"lte": now.isoformat()}}}]
     if kind in OWNED:
-        must.append({"term": {"user_id": user_id}})
+        must.append({"term": {"owner_id": owner_id(user_id)}})
     if not filters.include_superseded:
         must_not.append({"exists": {"field": "superseded_by"}})
     must.extend({"term": {"tags": tag}} for tag in filters.tags)
@@ -252,7 +251,7 @@ def _dense_query(
 def preceding_turn(session_id: str, user_id: str, before: int | None) -> dict[str, Any]:
     """Body that finds the last turn of a session, or the last one before a given turn."""
     conditions: list[dict[str, Any]] = [
-        {"term": {"user_id": user_id}},
+        {"term": {"owner_id": owner_id(user_id)}},
         {"term": {"session_id": session_id}},
         {"exists": {"field": "turn"}},
     ]

@@ -36,6 +36,7 @@ from memory_es.ranking import (
 from memory_es.requests import Hit, RecallRequest, RecallResult
 from memory_es.schema import OWNED, Kind
 from memory_es.store import LegAnswer, Reference, Scope, Stored
+from memory_es.text import usage_id
 
 #: Fields of a document that a hit shows besides those that it names.
 _HIDDEN = {
@@ -109,7 +110,7 @@ def recall(
     vector = _query_vector(embedder, recipe, request.query, course)
     items = searches(
         request,
-        prefix=scope.store.prefix,
+        placement=scope.store.placement,
         user_id=scope.user_id,
         languages=languages,
         vector=vector,
@@ -192,8 +193,13 @@ def _fuse(
     return fused
 
 
-def _reference(scope: Scope, key: _Key, index: str | None = None) -> Reference:
-    return Reference(index or key.kind, key.id, scope.routing if key.kind in OWNED else None)
+def _reference(scope: Scope, key: _Key) -> Reference:
+    return Reference(key.kind, key.id, scope.routing if key.kind in OWNED else None)
+
+
+def _usage_row(scope: Scope, key: _Key) -> Reference:
+    place = str(scope.routing)
+    return Reference("usage", usage_id(place, key.id), place)
 
 
 def _hits(
@@ -214,10 +220,14 @@ def _hits(
         order = order[: request.k]
     with course.stage("fetch"):
         wanted = [_reference(scope, key) for key in order]
-        owned = [key for key in order if key.kind in OWNED]
-        if request.priors:
-            wanted += [_reference(scope, key, "usage") for key in owned]
-        found = scope.store.fetch(wanted)
+        rows = [_usage_row(scope, key) for key in order if key.kind in OWNED]
+        if not request.priors:
+            rows = []
+        apart = scope.store.placement.by_index
+        found = scope.store.fetch(wanted if apart else wanted + rows)
+        if apart and scope.usage is not None:
+            seen = [_usage_row(scope, key) for key in order if _reference(scope, key) in found]
+            found |= scope.usage.fetch([row for row in seen if row in rows])
     documents = {key: found[ref] for key in order if (ref := _reference(scope, key)) in found}
     strange = {key for key, document in documents.items() if not _readable(document)}
     if strange:
@@ -229,7 +239,7 @@ def _hits(
         reasons: dict[_Key, dict[str, float]] = {}
         if request.priors:
             for key in order:
-                usage = found.get(_reference(scope, key, "usage"))
+                usage = found.get(_usage_row(scope, key))
                 reasons[key] = _priors(key, documents[key], usage, now)
                 scores[key] = with_priors(scores[key], reasons[key])
         best = ordered(scores, tie={key: key.id for key in scores})[: request.k]
@@ -324,7 +334,6 @@ def _hit(
 
 
 def _owner(source: Mapping[str, Any]) -> str | None:
-    owner: str | None = (
-        source.get("owner", {}).get("api_key", {}).get("metadata", {}).get("user_id")
-    )
-    return owner
+    """The user id of the owner that the cluster has stamped."""
+    owner = source.get("owner", {}).get("api_key", {}).get("metadata", {}).get("owner_id")
+    return owner.removeprefix("user:") if isinstance(owner, str) else None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from memory_es.schema import MAX_K, Frozen, Keyword, Kind, Timestamp, clean_value, visible
+from memory_es.screen import Finding
 
 
 class WriteResult(Frozen):
@@ -15,7 +16,7 @@ class WriteResult(Frozen):
 
     ``created`` wrote it; ``duplicate`` found the same memory under ``id`` and wrote nothing;
     ``failed`` wrote nothing, ``error`` says why,
-    ``code`` is the stable code of ``errors``.
+    ``code`` is the stable code of ``errors``. ``suspicious`` says what the text looks like.
     """
 
     position: int
@@ -24,6 +25,7 @@ class WriteResult(Frozen):
     id: str | None = None
     external_id: str | None = None
     needs_embedding: bool = False
+    suspicious: tuple[Finding, ...] = ()
     error: str | None = None
     code: str | None = None
 

@@ -1,25 +1,32 @@
-"""Keys: one per user, its identity in metadata that the cluster stamps and filters by."""
+"""Users' keys: minted, listed, ended. Their identity stands in metadata that the cluster stamps
+onto what they write and filters by."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from typing import Any
+import fnmatch
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 from elasticsearch import Elasticsearch
 from pydantic import SecretStr
 
-from memory_es.credentials import UserCredentials, check_user_id, key_name
+from memory_es.credentials import Access, UserCredentials, check_user_id, key_name
 from memory_es.errors import AccessDenied, NotFound
-from memory_es.queries import alias
-from memory_es.schema import OWNED
+from memory_es.placement import Placement
+from memory_es.schema import OWNED, Frozen
 from memory_es.store import translated
-from memory_es.text import user_secret
+from memory_es.text import owner_id, routing, user_secret
 
-OWNER_FIELD = "owner.api_key.metadata.user_id"
+OWNER_FIELD = "owner.api_key.metadata.owner_id"
+#: The name of the only role descriptor of a user's key.
+ROLE = "memory_user"
+_PAGE = 1_000
 
 #: Named actions instead of ``read``, which would allow ``_explain`` and term vectors: these show
-#: how often a word occurs among all users of a shard.
+#: how often a word occurs among all users of a shard. The mapping tells an agent that holds only
+#: its key which model its index was made for.
 _READ = [
     "indices:data/read/search*",
     "indices:data/read/msearch*",
@@ -30,6 +37,7 @@ _READ = [
     "indices:data/read/close_point_in_time",
     "indices:data/read/scroll*",
 ]
+_MAPPING = "indices:admin/mappings/get*"
 #: Creation in bulk, by its actions. The privilege ``create_doc`` would also let a key change
 #: mappings (``PUT /_mapping`` answered 200: measured), and ``indices:data/write/index``, which a
 #: creation outside of a bulk needs, means every action that begins so: overwriting too. A refresh
@@ -41,36 +49,45 @@ _WRITE = [
 ]
 
 
-def _names(prefix: str, name: str) -> list[str]:
+def _names(name: str) -> list[str]:
     """Alias and versioned indices: a key needs both (measured)."""
-    return [alias(prefix, name), f"{alias(prefix, name)}-*"]
+    return [name, f"{name}-*"]
 
 
-def role_of(user_id: str, prefix: str) -> dict[str, Any]:
-    """Role descriptor of a user's key: read and create own memories, read own usage rows and
-    the catalog; nothing else, and nothing of anybody else.
+def role_of(user_id: str, placement: Placement, access: Access = "write") -> dict[str, Any]:
+    """Role descriptor of a user's key: read and (``write``) create own memories, read the catalog
+    and, where usage rows can be told apart, one's own; nothing else, and nothing of anybody else.
 
-    A memory is one's own if its *only* owner is oneself. The stamp replaces ``owner``'s parts but
-    not a second spelling of them: a body with ``"owner.api_key.metadata.user_id": "victim"`` was
-    stored with both owners and found by the victim (measured). ``values`` has doc values alone,
-    so its ranges are checked on the few memories that the term has found.
+    With document-level security a memory is one's own if its *only* owner is oneself. The stamp
+    replaces ``owner``'s parts but not a second spelling of them: a body with
+    ``"owner.api_key.metadata.owner_id": "victim"`` was stored with both owners and found by the
+    victim (measured). ``values`` has doc values alone, so its ranges are checked on the few
+    memories that the term has found.
+
+    With isolation by index the key is limited to the name of the user's own index.
     """
-    own = {
+    powers = [*_READ, _MAPPING, *(_WRITE if access == "write" else [])]
+    catalog = {"names": _names(placement.index("catalog")), "privileges": _READ}
+    if placement.by_index:
+        own = {"names": _names(placement.of_user(routing(user_id))), "privileges": powers}
+        return {"cluster": [], "indices": [own, catalog]}
+    owner = owner_id(user_id)
+    query = {
         "bool": {
-            "filter": [{"term": {OWNER_FIELD: user_id}}],
+            "filter": [{"term": {OWNER_FIELD: owner}}],
             "must_not": [
-                {"range": {f"{OWNER_FIELD}.values": {"lt": user_id}}},
-                {"range": {f"{OWNER_FIELD}.values": {"gt": user_id}}},
+                {"range": {f"{OWNER_FIELD}.values": {"lt": owner}}},
+                {"range": {f"{OWNER_FIELD}.values": {"gt": owner}}},
             ],
         }
     }
-    memories = [name for kind in OWNED for name in _names(prefix, kind)]
+    memories = [name for kind in OWNED for name in _names(placement.index(kind))]
     return {
         "cluster": [],
         "indices": [
-            {"names": memories, "privileges": [*_READ, *_WRITE], "query": own},
-            {"names": _names(prefix, "usage"), "privileges": _READ, "query": own},
-            {"names": _names(prefix, "catalog"), "privileges": _READ},
+            {"names": memories, "privileges": powers, "query": query},
+            {"names": _names(placement.index("usage")), "privileges": _READ, "query": query},
+            catalog,
         ],
     }
 
@@ -79,16 +96,23 @@ def mint(
     service: Elasticsearch,
     user_id: str,
     *,
-    prefix: str,
+    placement: Placement,
     deployment_secret: str,
+    issued_by: str,
+    access: Access = "write",
     expiration: str | None = None,
+    purpose: str = "default",
+    visible: bool = False,
 ) -> UserCredentials:
-    """Make a key for a user: the only function that makes keys, because the stamp is only safe
-    for keys with metadata. ``refresh=false`` takes 9 ms instead of a second, and the key works
-    at once (DESIGN §4).
+    """Make a key for a user: the only function that makes keys with powers, because the stamp is
+    only safe for keys with metadata. ``refresh=false`` takes 9 ms instead of a second, and the
+    key works at once (DESIGN §4).
 
     Args:
+        issued_by: who asked for it, for the listing.
         expiration: an Elasticsearch time span such as ``1h``; None: the key does not expire.
+        purpose: what it is for, for the listing.
+        visible: have this key and all before it found by searches when this returns.
 
     Raises:
         InvalidInput: the user id is empty or breaks the rule of ``check_user_id``.
@@ -98,43 +122,141 @@ def mint(
     with translated():
         answer = service.security.create_api_key(
             name=key_name(user_id),
-            role_descriptors={"memory_user": role_of(user_id, prefix)},
-            metadata={"user_id": user_id, "deployment": prefix},
+            role_descriptors={ROLE: role_of(user_id, placement, access)},
+            metadata={
+                "owner_id": owner_id(user_id),
+                "user_id": user_id,
+                "deployment": placement.prefix,
+                "access": access,
+                "purpose": purpose,
+                "issued_by": issued_by,
+            },
             expiration=expiration,
-            refresh=False,
+            refresh=visible,
         )
     return UserCredentials(
         user_id=user_id,
         key_id=answer["id"],
         api_key=SecretStr(answer["encoded"]),
         id_secret=SecretStr(user_secret(deployment_secret, user_id)),
+        access=access,
+        expires_at=_time(answer.get("expiration")),
     )
 
 
-def invalidate(service: Elasticsearch, key_ids: Iterable[str]) -> None:
-    """End keys by id. When this returns, none of them is taken any more.
+class KeyInfo(Frozen):
+    """A key as the operator sees it. No secret is in it: the cluster keeps none."""
 
-    Elasticsearch finds a key to end by a search, and answers 200 when it finds none: a key made
-    within the last second (``refresh=false``) stayed valid (measured). So it is asked again
-    until every one is ended. Keys that were ended before count as ended.
+    user_id: str | None
+    key_id: str
+    access: str | None
+    purpose: str | None
+    issued_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    state: Literal["live", "expired", "revoked"]
+
+
+def keys_of(
+    service: Elasticsearch, placement: Placement, *, user_id: str | None = None, now: datetime
+) -> list[KeyInfo]:
+    """The keys of a deployment, or of one of its users, oldest first. One that was made within
+    the last second may be missing; ``settle`` first where that matters."""
+    conditions = [{"term": {"metadata.deployment": placement.prefix}}]
+    if user_id is not None:
+        conditions.append({"term": {"metadata.user_id": user_id}})
+    return [key_info(key, now) for key in _query(service, {"bool": {"filter": conditions}})]
+
+
+def _query(service: Elasticsearch, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every key that a query finds, page by page."""
+    after: list[Any] | None = None
+    while True:
+        with translated():
+            page = service.security.query_api_keys(
+                query=query, size=_PAGE, sort=["creation", "_doc"], search_after=after
+            )["api_keys"]
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1]["_sort"]
+
+
+def key_info(key: dict[str, Any], now: datetime) -> KeyInfo:
+    """A key as Elasticsearch describes it."""
+    metadata = key.get("metadata") or {}
+    expires_at = _time(key.get("expiration"))
+    expired = expires_at is not None and expires_at <= now
+    return KeyInfo(
+        **{name: metadata.get(name) for name in ("user_id", "access", "purpose", "issued_by")},
+        key_id=key["id"],
+        created_at=datetime.fromtimestamp(key["creation"] / 1_000, UTC),
+        expires_at=expires_at,
+        state="revoked" if key["invalidated"] else "expired" if expired else "live",
+    )
+
+
+def _time(millis: int | None) -> datetime | None:
+    return None if millis is None else datetime.fromtimestamp(millis / 1_000, UTC)
+
+
+def settle(service: Elasticsearch) -> None:
+    """Have every key that was made before this call found by searches when it returns.
+
+    Elasticsearch finds keys to list or to end by a search, and keys are made without waiting for
+    a refresh. Only a write refreshes that index: a key without any right, ended at once (43 ms;
+    waiting for the next refresh takes a second: measured).
+    """
+    with translated():
+        made = service.security.create_api_key(
+            name="memory_es settle", role_descriptors={"none": {}}, expiration="1m", refresh=True
+        )
+        service.security.invalidate_api_key(ids=[made["id"]], owner=True)
+
+
+def invalidate(service: Elasticsearch, key_ids: Iterable[str]) -> None:
+    """End keys by id. When this returns, none of them is taken any more. Keys that were ended
+    before count as ended.
 
     Raises:
-        NotFound: an id that is no key.
+        NotFound: an id that is no key of the service's.
     """
     left = set(key_ids)
-    for pause in (0.0, 0.2, 0.4, 0.8, 1.6, 3.2):
+    if not left:
+        return
+    for attempt in range(2):
+        if attempt:
+            settle(service)  # it answers 200 also when it finds none
+        with translated():
+            ended = service.security.invalidate_api_key(ids=sorted(left), owner=True)
+        left -= {*ended["invalidated_api_keys"], *ended["previously_invalidated_api_keys"]}
         if not left:
             return
-        time.sleep(pause)
+    raise NotFound(f"there are no keys {', '.join(sorted(left))}", code="no_such_key")
+
+
+def end_later(service: Elasticsearch, key: KeyInfo, span: timedelta, now: datetime) -> None:
+    """Let a key end after a time span, if it does not end sooner by itself."""
+    if key.expires_at is None or key.expires_at > now + span:
         with translated():
-            left -= {*service.security.invalidate_api_key(ids=sorted(left))["invalidated_api_keys"]}
-            if left:
-                found = service.security.query_api_keys(
-                    query={"ids": {"values": sorted(left)}}, size=len(left)
-                )
-                left -= {key["id"] for key in found["api_keys"] if key["invalidated"]}
-    if left:
-        raise NotFound(f"there are no keys {', '.join(sorted(left))}", code="no_such_key")
+            service.security.update_api_key(
+                id=key.key_id, expiration=f"{int(span.total_seconds())}s"
+            )
+
+
+def own_key(client: Elasticsearch, credentials: UserCredentials) -> dict[str, Any]:
+    """What the cluster says of a key, asked with that key itself: it may see itself, no other.
+
+    Raises:
+        AccessDenied: it takes it no more.
+    """
+    with translated():
+        mine = client.options(api_key=credentials.api_key.get_secret_value())
+        found = mine.security.get_api_key(id=credentials.key_id, owner=True)["api_keys"]
+    if not found:
+        raise NotFound("the cluster does not know this key", code="no_such_key")
+    key: dict[str, Any] = found[0]
+    return key
 
 
 def works(client: Elasticsearch, credentials: UserCredentials) -> bool:
@@ -151,13 +273,76 @@ def works(client: Elasticsearch, credentials: UserCredentials) -> bool:
     return True
 
 
-def keys_without_identity(service: Elasticsearch) -> list[str]:
-    """Ids of live keys named like ours whose metadata names no user: the stamp would keep the
-    owner that such a key writes into a body."""
+class BadKey(Frozen):
+    """A live key that breaks the isolation of a deployment, or may."""
+
+    key_id: str
+    reason: str
+    certain: bool
+
+
+def bad_keys(service: Elasticsearch, placement: Placement) -> list[BadKey]:
+    """Live keys, of anybody, that reach this deployment's indices and should not as they do.
+
+    Without metadata that names the owner, the stamp keeps the owner that such a key writes into a
+    body; with other powers than ``role_of``'s, it reads or writes more than its user's. A key
+    without role descriptors has all powers of whoever made it: it may be an administrator's, so
+    that it is not certainly bad.
+    """
     with translated():
         answer = service.security.get_api_key(active_only=True)
-    return [
-        key["id"]
-        for key in answer["api_keys"]
-        if key["name"].startswith("memory:") and not key.get("metadata", {}).get("user_id")
+    found = (_judge(key, placement) for key in answer["api_keys"])
+    return [bad for bad in found if bad is not None]
+
+
+def _judge(key: dict[str, Any], placement: Placement) -> BadKey | None:
+    metadata = key.get("metadata") or {}
+    roles = key.get("role_descriptors") or {}
+    user, access = metadata.get("user_id"), metadata.get("access")
+    if metadata.get("deployment") == placement.prefix and isinstance(user, str) and user:
+        wanted = role_of(user, placement, "read" if access == "read" else "write")
+        if metadata.get("owner_id") != owner_id(user) or key["name"] != key_name(user):
+            return BadKey(key_id=key["id"], reason="names two owners", certain=True)
+        if {name: _powers(role) for name, role in roles.items()} != {ROLE: _powers(wanted)}:
+            return BadKey(
+                key_id=key["id"], reason="has other powers than a user's key", certain=True
+            )
+        return None
+    grants = [grant for role in roles.values() for grant in role.get("indices", [])]
+    if any(_reaches(name, placement) for grant in grants for name in grant["names"]):
+        return BadKey(key_id=key["id"], reason="reaches memories without an identity", certain=True)
+    if not roles:
+        return BadKey(key_id=key["id"], reason="has all powers of its maker", certain=False)
+    return None
+
+
+def _powers(role: dict[str, Any]) -> Any:
+    """A role descriptor in a form that can be compared: Elasticsearch adds empty parts."""
+    grants = [
+        (sorted(grant["names"]), sorted(grant["privileges"]), _query_of(grant))
+        for grant in role.get("indices", [])
     ]
+    others = {
+        name: part
+        for name, part in role.items()
+        if part and name not in ("indices", "transient_metadata")
+    }
+    return sorted(grants, key=repr), others
+
+
+def _query_of(grant: dict[str, Any]) -> Any:
+    """A query comes back as a string of JSON."""
+    query = grant.get("query")
+    field_security = grant.get("field_security")
+    parsed = json.loads(query) if isinstance(query, str) else query
+    return parsed if not field_security else (parsed, field_security)
+
+
+def _reaches(pattern: str, placement: Placement) -> bool:
+    """Whether an index name or pattern in a role covers a memory of this deployment."""
+    names = placement.everybody(OWNED)
+    concrete = [name.replace("*", "0") for name in names]
+    return any(
+        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(pattern, f"{name}-*")
+        for name in [*names, *concrete, *(f"{name}-000001" for name in concrete)]
+    )

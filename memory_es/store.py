@@ -1,6 +1,7 @@
-"""Elasticsearch behind four verbs: search, fetch, create, update. Bodies in, plain results out.
+"""Elasticsearch behind a few verbs: search, fetch, create, refresh. Bodies in, plain results out.
 
-The only module that sends documents, and the only place where the client's errors become ours.
+The only place where the client's errors become ours. Memories that exist are changed in
+``changes`` alone; the store changes only the rows that serve them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import elasticsearch
 from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch, helpers
 
-from memory_es.config import Settings
+from memory_es.config import INSECURE, Settings
 from memory_es.errors import (
     AccessDenied,
     Conflict,
@@ -25,8 +26,9 @@ from memory_es.errors import (
     SetupError,
     Unavailable,
 )
-from memory_es.queries import Search, alias
-from memory_es.text import routing
+from memory_es.placement import SERVING, Placement
+from memory_es.queries import Search
+from memory_es.text import owner_id, routing
 
 _RETRY_STATUS = (429, 502, 503, 504)
 
@@ -167,17 +169,28 @@ class Stored:
 class Scope:
     """For whom a write or recall is done, with that user's own credential.
 
-    ``user_id`` is None for the catalog alone, which an operator writes.
+    ``user_id`` is None for the catalog alone, which an operator writes. ``usage`` reads usage rows
+    where the user's own key cannot: with isolation by index they lie in an index of the service's,
+    and are read for exactly the memories that the user's key has found.
     """
 
     store: Store
     user_id: str | None
     id_secret: str
+    usage: Store | None = None
 
     @cached_property
     def routing(self) -> str | None:
         """Shard routing of this user's documents."""
         return None if self.user_id is None else routing(self.user_id)
+
+    @property
+    def stamp(self) -> dict[str, Any] | None:
+        """The owner to write into a body: only where no cluster stamps it, since its security is
+        off and there is one user."""
+        if self.user_id is None or self.store.placement.isolation != INSECURE:
+            return None
+        return {"api_key": {"metadata": {"owner_id": owner_id(self.user_id)}}}
 
 
 @dataclass(frozen=True)
@@ -191,9 +204,9 @@ class Creation:
 class Store:
     """Documents of one deployment, through one credential."""
 
-    def __init__(self, client: Elasticsearch, prefix: str) -> None:
+    def __init__(self, client: Elasticsearch, placement: Placement) -> None:
         self._client = client
-        self.prefix = prefix
+        self.placement = placement
 
     def search(self, index: str, body: dict[str, Any], routing: str) -> list[dict[str, Any]]:
         """Sources of the hits of one search.
@@ -203,7 +216,7 @@ class Store:
         """
         with translated():
             answer = self._client.search(
-                index=alias(self.prefix, index), routing=routing, body=body
+                index=self.placement.index(index, routing), routing=routing, body=body
             )
         if failure := _shard_failure(answer.body):
             raise failure
@@ -240,7 +253,8 @@ class Store:
         if not references:
             return {}
         docs: list[dict[str, Any]] = [
-            {"_index": alias(self.prefix, reference.index), "_id": reference.id}
+            {"_index": self.placement.index(reference.index, reference.routing)}
+            | {"_id": reference.id}
             | ({"routing": reference.routing} if reference.routing else {})
             | ({} if fields is None else {"_source": fields or False})
             for reference in references
@@ -269,7 +283,7 @@ class Store:
             actions.append(
                 {
                     "_op_type": "create",
-                    "_index": alias(self.prefix, reference.index),
+                    "_index": self.placement.index(reference.index, reference.routing),
                     "_id": reference.id,
                     "_source": creation.source,
                 }
@@ -295,17 +309,17 @@ class Store:
     def update(
         self, reference: Reference, change: dict[str, Any], seen: Stored, *, refresh: bool = False
     ) -> None:
-        """Partial update of exactly the version that was read.
-
-        Only ever partial: Elasticsearch 9.5 leaves vectors out of ``_source``, so that reading a
-        document and indexing it again would erase them.
+        """Partial update of exactly the version of a row that was read. Rows that serve only: a
+        memory is changed through ``owned``.
 
         Raises:
             Conflict: somebody changed it since.
         """
+        if reference.index not in SERVING:
+            raise ValueError(f"{reference.index} is no index of rows")
         with translated():
             self._client.update(
-                index=alias(self.prefix, reference.index),
+                index=self.placement.index(reference.index),
                 id=reference.id,
                 routing=reference.routing,
                 doc=change,
@@ -314,10 +328,12 @@ class Store:
                 refresh=refresh,
             )
 
-    def refresh(self, names: Iterable[str]) -> None:
-        """Make everything written so far visible to searches."""
+    def refresh(self, names: Iterable[str], routing: str | None = None) -> None:
+        """Make everything written so far visible to searches (one owner's, where each has an
+        index)."""
+        targets = dict.fromkeys(self.placement.index(name, routing) for name in names)
         with translated():
-            self._client.indices.refresh(index=[alias(self.prefix, name) for name in names])
+            self._client.indices.refresh(index=list(targets))
 
 
 def _cause(error: Any) -> dict[str, Any]:

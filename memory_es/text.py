@@ -48,14 +48,28 @@ def identity(text: str) -> str:
     return unicodedata.normalize("NFC", folded)  # folding takes some characters apart
 
 
+def owner_id(user_id: str) -> str:
+    """Who owns a memory, as the cluster stamps it: the kind of owner, then the id. A team or an
+    agent of the same name is somebody else."""
+    return f"user:{user_id}"
+
+
 def routing(user_id: str) -> str:
-    """Shard routing of a user: hex, because Elasticsearch splits a routing value at commas."""
-    return hashlib.sha256(user_id.encode()).hexdigest()[:16]
+    """Shard routing of a user's memories, or the end of the name of that user's index: hex,
+    because Elasticsearch splits a routing value at commas, and 128 bits of it, so that nobody
+    finds two user ids that share an index."""
+    return hashlib.sha256(owner_id(user_id).encode()).hexdigest()[:32]
+
+
+def usage_id(owner_routing: str, memory_id: str) -> str:
+    """Id of a memory's usage row: bound to its owner too, so that nobody who learns another's
+    memory id can occupy that memory's row."""
+    return hashlib.sha256(f"{owner_routing}:{memory_id}".encode()).hexdigest()[:40]
 
 
 def user_secret(deployment_secret: str, user_id: str) -> str:
     """The key of a user's document ids, derived from the deployment's secret (HMAC-SHA256, hex)."""
-    return _hmac(deployment_secret, ["user", user_id])
+    return _hmac(deployment_secret, [owner_id(user_id)])
 
 
 def document_id(secret: str, *parts: str | int) -> str:

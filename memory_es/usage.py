@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from memory_es.behind import Behind
 from memory_es.documents import UsageRow
-from memory_es.errors import Conflict, MemoryEsError
+from memory_es.errors import Conflict
 from memory_es.schema import Kind
 from memory_es.store import Creation, Reference, Store
-from memory_es.text import routing
+from memory_es.text import owner_id, routing, usage_id
 
-_log = logging.getLogger(__name__)
 #: Attempts at a row that others change at the same time.
 _ATTEMPTS = 20
 
@@ -31,8 +30,9 @@ class Touch:
 
     @property
     def reference(self) -> Reference:
-        """Its usage row: same id, same routing."""
-        return Reference("usage", self.id, routing(self.user_id))
+        """Its usage row, on the shard of its memory."""
+        place = routing(self.user_id)
+        return Reference("usage", usage_id(place, self.id), place)
 
 
 def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None:
@@ -60,9 +60,6 @@ def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None
         for touch in left.keys() - set(missing):
             seen = rows[touch.reference]
             row = UsageRow.model_validate(seen.source)
-            if row.owner != _owner(touch):  # planted under an id of another's: not ours to count
-                del left[touch]
-                continue
             newest = max(filter(None, [row.last_used_at, now]))
             change = {"use_count": row.use_count + left[touch], "last_used_at": newest.isoformat()}
             with contextlib.suppress(Conflict):
@@ -73,7 +70,7 @@ def apply_touches(service: Store, left: dict[Touch, int], now: datetime) -> None
 
 
 def _owner(touch: Touch) -> dict[str, Any]:
-    return {"api_key": {"metadata": {"user_id": touch.user_id}}}
+    return {"api_key": {"metadata": {"owner_id": owner_id(touch.user_id)}}}
 
 
 def _new_row(touch: Touch, count: int, now: datetime) -> dict[str, Any]:
@@ -82,35 +79,27 @@ def _new_row(touch: Touch, count: int, now: datetime) -> dict[str, Any]:
 
 
 class UsageRecorder:
-    """Gathers touches and writes them from one background thread, so that recall never waits.
-
-    The thread is a daemon and starts with the first touch; ``close`` (or ``drain``) writes what
-    is left. A failure is logged with its code and the touches are kept for the next round.
-    """
+    """Gathers touches and writes them behind the call, so that recall never waits. What failed
+    is kept for the next round."""
 
     def __init__(
         self, service: Store, clock: Callable[[], datetime], *, interval: float = 0.5
     ) -> None:
         self._service = service
         self._clock = clock
-        self._interval = interval
         self._pending: dict[Touch, int] = {}
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        self._wake = threading.Event()
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._behind = Behind("usage", self.drain, interval=interval)
 
     def add(self, touches: Iterable[Touch]) -> None:
         """Count one use of each memory. Returns at once."""
         with self._lock:
             for touch in touches:
                 self._pending[touch] = self._pending.get(touch, 0) + 1
-            if self._pending and self._thread is None and not self._closed:
-                self._thread = threading.Thread(
-                    target=self._run, name="memory-es-usage", daemon=True
-                )
-                self._thread.start()
+            if not self._pending:
+                return
+        self._behind.wake()
 
     def drain(self) -> None:
         """Write everything counted so far. Raises MemoryEsError; what failed is kept."""
@@ -129,21 +118,4 @@ class UsageRecorder:
 
     def close(self) -> None:
         """Write what is left and stop the thread."""
-        with self._lock:
-            self._closed = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-        try:
-            self.drain()
-        except MemoryEsError as error:
-            _log.warning("usage lost: %s, %d memories", error.code, len(self._pending))
-
-    def _run(self) -> None:
-        while not self._wake.wait(self._interval):
-            try:
-                self.drain()
-            except MemoryEsError as error:
-                _log.warning("usage delayed: %s, %d memories", error.code, len(self._pending))
-            except Exception as error:  # noqa: BLE001 -- the thread must outlive one bad row
-                _log.warning("usage delayed: %s", type(error).__name__)
+        self._behind.close()

@@ -20,6 +20,7 @@ from memory_es.errors import InvalidInput, MemoryEsError, ModelError
 from memory_es.models import Embedder
 from memory_es.requests import WriteResult
 from memory_es.schema import AnyNewMemory, Kind, NewMemory, parse_new_memory
+from memory_es.screen import LOOKS, Finding, findings
 from memory_es.store import Creation, Reference, Scope, Stored
 from memory_es.turns import Turn, place_turns
 
@@ -47,6 +48,7 @@ def write(
     now: datetime,
     new_id: Callable[[], str],
     refresh: bool,
+    refuse_suspicious: bool = False,
 ) -> Iterator[WriteResult]:
     """Write memories; yields one result an item, in the order given, chunk by chunk. One chunk
     is prepared and embedded while the one before is sent.
@@ -58,6 +60,8 @@ def write(
         now: becomes ``created_at``, and ``event_time`` where an item has none.
         new_id: gives an idempotency key to an episode that has neither key nor turn.
         refresh: make the writes visible to the next search (once, at the end).
+        refuse_suspicious: let an item fail whose text looks like an instruction or carries a
+            secret; otherwise it is stored and flagged.
 
     Raises:
         MemoryEsError: Elasticsearch fails as a whole; what was yielded before is stored.
@@ -67,7 +71,7 @@ def write(
     with ThreadPoolExecutor(max_workers=1) as sender:
         sending: Future[list[WriteResult]] | None = None
         for numbered in _chunks(enumerate(memories), CHUNK):
-            chunk = _parse(scope, numbered)
+            chunk = _parse(scope, numbered, refuse_suspicious=refuse_suspicious)
             place_turns(scope, chunk.items, sessions)
             for item in chunk.items:
                 item.id = memory_id(item, scope.id_secret, new_id)
@@ -78,7 +82,7 @@ def write(
         if sending is not None:
             yield from _noting(sending.result(), touched)
     if refresh and touched:
-        scope.store.refresh(sorted(touched))
+        scope.store.refresh(sorted(touched), scope.routing)
 
 
 def _noting(results: list[WriteResult], touched: set[str]) -> list[WriteResult]:
@@ -94,19 +98,35 @@ def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _parse(
-    scope: Scope, numbered: Sequence[tuple[int, Mapping[str, Any] | AnyNewMemory]]
+    scope: Scope,
+    numbered: Sequence[tuple[int, Mapping[str, Any] | AnyNewMemory]],
+    *,
+    refuse_suspicious: bool,
 ) -> _Chunk:
     chunk = _Chunk([position for position, _ in numbered])
     for position, raw in numbered:
         try:
             memory = raw if isinstance(raw, NewMemory) else parse_new_memory(raw)
             check_owner(memory, scope.user_id)
-            chunk.items.append(Item(position, memory))
+            looks = _screened(memory, refuse=refuse_suspicious)
+            chunk.items.append(Item(position, memory, suspicious=looks))
         except InvalidInput as error:
             chunk.results[position] = WriteResult(
                 position=position, status="failed", error=str(error), code=error.code
             )
     return chunk
+
+
+def _screened(memory: AnyNewMemory, *, refuse: bool) -> tuple[Finding, ...]:
+    looks = findings(memory.embedded_text)
+    if looks and refuse:
+        raise InvalidInput(
+            "text",
+            f"looks like {' and '.join(LOOKS[look] for look in looks)}",
+            code="suspicious",
+            remedy="This deployment refuses such texts (MEMORY_ES_SUSPICIOUS)",
+        )
+    return looks
 
 
 def check_owner(memory: AnyNewMemory, user_id: str | None) -> None:
@@ -140,6 +160,7 @@ def _prepare(scope: Scope, embedder: Embedder, chunk: _Chunk, now: datetime) -> 
                 vectors,
                 id_secret=scope.id_secret,
                 embedding_model=embedder.name,
+                stamp=scope.stamp,
                 now=now,
             ),
         )
@@ -234,6 +255,7 @@ def _result(
         id=None if error else item.id,
         external_id=item.memory.external_id,
         needs_embedding=flagged,
+        suspicious=item.suspicious,
         error=reason,
         code=error.code if error else None,
     )

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 _STATE = "MEMORY_ES_TEST_STATE"
+#: Nodes beside the one with a trial licence, each in a folder below its state folder.
+OTHER_NODES = ("basic", "insecure")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,12 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The controller stops the node that the run has started."""
+    """The controller stops the nodes that the run has started."""
     if not hasattr(config, "workerinput"):
         from memory_es import node
 
         state = Path(os.environ[_STATE])
-        node.down(state)
+        for folder in (state, *(state / name for name in OTHER_NODES)):
+            node.down(folder)
         shutil.rmtree(state)
 
 

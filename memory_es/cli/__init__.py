@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -42,11 +43,20 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 -- its callback does it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-single-user",
+            help="On a laptop whose Elasticsearch has security off: one user, nothing kept apart.",
+        ),
     ] = False,
 ) -> None:
     """Options of the whole command."""
+    if insecure:
+        os.environ["MEMORY_ES_ISOLATION"] = "insecure-single-user"
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from memory_es.cli.output import print_json, progress, say, table
-from memory_es.cli.setup import JsonFlag
+from memory_es.cli.door import open_platform
+from memory_es.cli.output import JsonFlag, print_json, progress, table
 
 evaluation = typer.Typer(no_args_is_help=True, help="Measure recall on a suite.")
 
@@ -48,7 +48,6 @@ def run(
     Exit code 1 if a memory leaked to another user.
     """
     from memory_es.errors import InvalidInput
-    from memory_es.memory import Platform
     from memory_es.queries import recipe_named
     from memory_es.suites import load_suite, named_suite
 
@@ -58,7 +57,7 @@ def run(
         recipe_named(name)
     loaded = named_suite(suite) if suite is not None else load_suite(Path(str(data)))
     out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    with Platform(progress=say) as platform, progress() as advance:
+    with open_platform() as platform, progress() as advance:
         report = platform.evaluate(loaded, recipes, priors=priors, advance=advance)
     file = _write_run(out, report)
     if json_:

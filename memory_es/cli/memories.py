@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory_es.cli.output import print_json, progress, say, table
-from memory_es.cli.setup import JsonFlag
+from memory_es.cli.door import open_platform
+from memory_es.cli.output import JsonFlag, print_json, progress, say, table
 from memory_es.errors import InvalidInput
 
 if TYPE_CHECKING:
     from memory_es.requests import RecallResult
 
 User = Annotated[
-    str, typer.Option("--user", "-u", envvar="MEMORY_ES_USER", help="Whose memory it is.")
+    str | None,
+    typer.Option(
+        "--user",
+        "-u",
+        envvar="MEMORY_ES_USER",
+        help="Whose memory it is; not needed with MEMORY_ES_CREDENTIALS.",
+    ),
 ]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")]
 
@@ -32,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def remember(
     text: Annotated[str, typer.Argument(help="What to remember; - reads standard input.")],
-    user: User,
+    user: User = None,
     kind: Annotated[
         str, typer.Option(help="episodic (happened), semantic (is true), procedural (works).")
     ] = "episodic",
@@ -57,7 +63,7 @@ def remember(
 
     memory-es remember --user sarah --kind semantic --fact-type constraint "allergic to nuts"
     """
-    from memory_es.memory import Platform
+    from memory_es.screen import LOOKS
 
     fields: dict[str, Any] = {
         "tags": tuple(tags or ()),
@@ -70,13 +76,15 @@ def remember(
     }
     given = {key: value for key, value in fields.items() if value not in (None, ())}
     content = _standard_input() if text == "-" else text
-    with Platform(progress=say) as platform:
-        result = platform.for_user(user).remember(content, kind, **given)
+    with open_platform() as platform:
+        result = platform.memory_of(user).remember(content, kind, **given)
     if json_:
         print_json(result.model_dump(mode="json"))
         return
     said = "Remembered" if result.status == "created" else "Known already"
     typer.echo(f"{said} ({result.kind}, {result.id}).")
+    for look in result.suspicious:
+        say(f"warning: it looks like {LOOKS[look]}; flagged for the operator")
 
 
 def _standard_input() -> str:
@@ -90,7 +98,7 @@ def _standard_input() -> str:
 
 def recall(
     query: Annotated[str, typer.Argument(help="The question, in your own words.")],
-    user: User,
+    user: User = None,
     k: Annotated[int, typer.Option("-k", help="How many memories at most.")] = 10,
     recipe: Annotated[
         str, typer.Option(help="bm25, lexical, dense, hybrid or reranked.")
@@ -108,25 +116,32 @@ def recall(
     touch: Annotated[
         bool, typer.Option("--touch/--no-touch", help="Count the hits as used.")
     ] = True,
+    prompt: Annotated[
+        bool,
+        typer.Option("--prompt", help="Print one block to put into a model's prompt, safely."),
+    ] = False,
     json_: JsonFlag = False,
 ) -> None:
     """The memories that answer a question, best first.
 
     memory-es recall --user sarah "what may I not eat?" --explain
     """
-    from memory_es.memory import Platform
-
     filters: dict[str, Any] = {"tags": tuple(tags or ()), "since": since, "until": until}
     if kinds:
         filters["kinds"] = tuple(kinds)
-    with Platform(progress=say) as platform:
-        result = platform.for_user(user).recall(
+    with open_platform() as platform:
+        result = platform.memory_of(user).recall(
             query, k, recipe=recipe, filters=filters, touch=touch
         )
     for reason in result.degraded:
         say(f"degraded: {reason}")
     if json_:
         print_json(result.model_dump(mode="json", exclude=None if explain else {"searches"}))
+        return
+    if prompt:
+        from memory_es.render import prompt_block
+
+        typer.echo(prompt_block(result.hits))
         return
     _show(result, explain=explain)
 
@@ -179,7 +194,6 @@ def index(
     (users add). Bad lines are reported with their number and left out; the others are written.
     """
     from memory_es.corpus import CorpusEntry, read_corpus
-    from memory_es.memory import Platform
 
     errors: list[str] = []
     groups: dict[str | None, list[CorpusEntry]] = {}
@@ -188,7 +202,7 @@ def index(
     total = sum(len(entries) for entries in groups.values())
     counts = {"created": 0, "duplicate": 0, "failed": len(errors)}
     started = datetime.now().astimezone()
-    with Platform(progress=say) as platform, progress() as advance:
+    with open_platform() as platform, progress() as advance:
         writers = {user: platform.for_user(user) for user in groups if user is not None}
         done = itertools.count(1)
         for user, entries in groups.items():

@@ -6,10 +6,14 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from memory_es.evaluate import Advance
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def print_json(value: Any) -> None:

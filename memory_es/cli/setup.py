@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from memory_es.cli.output import print_json, say, table
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-users = typer.Typer(no_args_is_help=True, help="Users and their keys.")
+from memory_es.cli import users
+from memory_es.cli.door import open_platform, read_settings
+from memory_es.cli.output import JsonFlag, print_json, say, table
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
     for command in (up, down, status, doctor, init):
         app.command()(command)
-    app.add_typer(users, name="users")
+    app.add_typer(users.app, name="users")
 
 
 def up(json_: JsonFlag = False) -> None:
@@ -25,29 +24,31 @@ def up(json_: JsonFlag = False) -> None:
     Its data and password stay in MEMORY_ES_STATE_DIR. Starting it twice is harmless.
     """
     from memory_es import node
-    from memory_es.config import Settings
-    from memory_es.memory import Platform
+    from memory_es.config import INSECURE
+    from memory_es.platform import Platform
 
-    settings = Settings.load()
+    settings = read_settings()
     info, started = node.up(
         settings.state_dir,
         settings.cache_dir,
         heap=settings.heap,
         port=settings.port,
+        security=settings.isolation != INSECURE,
         progress=say,
     )
     with Platform(settings) as platform:
-        facts = platform.status()
-    days = facts["licence_days"]
+        facts = platform.node_facts()
+    days = facts.licence_days
     if json_:
         shown = {"url": info.url, "pid": info.pid, "started": started, "licence_days": days}
         print_json(shown)
         return
     verb = "started" if started else "was already running"
     typer.echo(f"Elasticsearch {info.version} {verb} at {info.url} (pid {info.pid}).")
-    typer.echo(f"Its {facts['licence']} licence ends in {days:.0f} days." if days else "")
+    if days is not None:
+        typer.echo(f"Its {facts.licence} licence ends in {days:.0f} days.")
     typer.echo("Stop it with `memory-es down`.")
-    _warn_of_licence(facts)
+    _warn_of_licence(days)
 
 
 def down(json_: JsonFlag = False) -> None:
@@ -64,31 +65,34 @@ def down(json_: JsonFlag = False) -> None:
 
 def status(json_: JsonFlag = False) -> None:
     """Show the cluster in use: where, which version, the licence's days, the memories."""
-    from memory_es.memory import Platform
-
-    with Platform() as platform:
+    with open_platform() as platform:
         facts = platform.status()
     if json_:
         print_json(facts)
         return
     table("memory_es", ("what", "value"), list(facts.items()), left=2)
-    _warn_of_licence(facts)
+    _warn_of_licence(facts["licence_days"])
 
 
-def _warn_of_licence(facts: dict[str, Any]) -> None:
+def _warn_of_licence(days: float | None) -> None:
     from memory_es.cluster import WARN_DAYS
 
-    days = facts.get("licence_days")
     if days is not None and days <= WARN_DAYS:
         say(f"warning: the licence ends in {days:.0f} days; see `memory-es doctor`")
 
 
-def doctor(json_: JsonFlag = False) -> None:
+def doctor(
+    security: Annotated[
+        bool,
+        typer.Option(
+            "--security", help="Also try the chain of isolation: two users of the moment probe it."
+        ),
+    ] = False,
+    json_: JsonFlag = False,
+) -> None:
     """Check everything that can be wrong with a deployment; exit code 3 if something is."""
-    from memory_es.memory import Platform
-
-    with Platform() as platform:
-        checks = platform.diagnose()
+    with open_platform() as platform:
+        checks = platform.diagnose(security=security)
     if json_:
         print_json([{"name": c.name, "verdict": c.verdict, "detail": c.detail} for c in checks])
     else:
@@ -98,12 +102,19 @@ def doctor(json_: JsonFlag = False) -> None:
         raise typer.Exit(3)
 
 
-def init(json_: JsonFlag = False) -> None:
-    """Install templates, pipeline, indices and aliases. Run it at every deploy."""
-    from memory_es.memory import Platform
+def init(
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Give the service account a new password.")
+    ] = False,
+    json_: JsonFlag = False,
+) -> None:
+    """Install the service account, templates, pipeline, indices. Run it at every deploy.
 
-    with Platform(progress=say) as platform:
-        changes = platform.init()
+    The first time and for the account it needs an administrator: the embedded node's, or
+    ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD for this one call. Nothing else uses them.
+    """
+    with open_platform() as platform:
+        changes = platform.init(rotate=rotate)
     if json_:
         print_json({"changed": changes})
         return
@@ -111,26 +122,3 @@ def init(json_: JsonFlag = False) -> None:
         typer.echo(f"installed {change}")
     if not changes:
         typer.echo("Everything is in place.")
-
-
-@users.command("add")
-def users_add(
-    user_ids: Annotated[list[str], typer.Argument(help="One or more user ids.")],
-    json_: JsonFlag = False,
-) -> None:
-    """Make a key for each user and keep it in the state folder. Users that have one keep it."""
-    from memory_es.memory import Platform
-
-    with Platform(progress=say) as platform:
-        added = [(user_id, *platform.add_user(user_id)) for user_id in user_ids]
-    if json_:
-        print_json(
-            [
-                {"user": user_id, "key_id": credentials.key_id, "new": new}
-                for user_id, credentials, new in added
-            ]
-        )
-        return
-    for user_id, credentials, new in added:
-        verb = "has a new key" if new else "already has a working key"
-        typer.echo(f"{user_id} {verb} ({credentials.key_id}).")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from memory_es import Platform, Settings, indices
+from memory_es import Platform, Settings, indices, service_account
 
 #: Users with a key from the start; the last one never writes anything.
 USERS = ("sarah", "tom, of \u0e40\u0e21\u0e37\u0e2d\u0e07 \u201cB\u201d", "newcomer")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from elasticsearch import Elasticsearch
 
-from memory_es import Memory, Platform, Settings, indices, node
+from memory_es import Memory, Platform, Settings, indices, node, service_account
+from memory_es.config import INSECURE
 from memory_es.models import Embedder, load_embedder
 
 
@@ -17,11 +18,29 @@ def _silent(_message: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def running_node(state_dir: Path) -> node.NodeInfo:
-    """Started by the first test that needs it; safe from several workers at once."""
-    settings = Settings.load()
-    info, _ = node.up(state_dir, settings.cache_dir, heap="1g", progress=_silent)
-    return info
+def start_node(state_dir: Path) -> Callable[[str], node.NodeInfo]:
+    """Starts a node, once for the run, safe from several workers at once: ``trial`` (the one of
+    nearly all tests), ``basic`` (that licence), ``insecure`` (security off)."""
+
+    def start(name: str) -> node.NodeInfo:
+        folder = state_dir if name == "trial" else state_dir / name
+        info, _ = node.up(
+            folder,
+            Settings.load().cache_dir,
+            heap="1g" if name == "trial" else "512m",
+            license="basic" if name == "basic" else "trial",
+            security=name != "insecure",
+            progress=_silent,
+        )
+        return info
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def running_node(start_node: Callable[[str], node.NodeInfo]) -> node.NodeInfo:
+    """The node of nearly all tests, started by the first that needs it."""
+    return start_node("trial")
 
 
 @pytest.fixture(scope="session")
@@ -32,19 +51,19 @@ def embedder() -> Embedder:
 
 @pytest.fixture(scope="session")
 def new_platform(
-    running_node: node.NodeInfo,
-    state_dir: Path,
+    start_node: Callable[[str], node.NodeInfo],
     new_prefix: Callable[[], str],
     embedder: Embedder,
 ) -> Iterator[Callable[..., Platform]]:
-    """Makes deployments on the node (3 shards, own prefix, initialised). Keyword arguments are
-    settings. All that they made is removed after the run, and nothing else."""
-    assert running_node.url
+    """Makes deployments on a node (3 shards, own prefix, initialised). ``on`` names the node, the
+    other keyword arguments are settings. All that they made is removed after the run, and nothing
+    else."""
     made: list[Platform] = []
 
-    def make(*, init: bool = True, **overrides: object) -> Platform:
+    def make(*, init: bool = True, on: str = "trial", **overrides: object) -> Platform:
+        folder = start_node(on).state_dir
         settings = Settings.load(
-            **({"state_dir": state_dir, "prefix": new_prefix(), "shards": 3} | overrides)
+            **({"state_dir": folder, "prefix": new_prefix(), "shards": 3} | overrides)
         )
         platform = Platform(settings, embedder=embedder)
         made.append(platform)
@@ -54,8 +73,13 @@ def new_platform(
 
     yield make
     for platform in made:
-        indices.remove(platform.service(), platform.settings.prefix)
-        platform.close()
+        platform.close()  # first: it writes what is still in memory
+        with Platform(platform.settings) as cleaner:
+            admin = cleaner.admin()
+            assert admin is not None
+            indices.remove(admin, cleaner.placement)
+            if platform.settings.isolation != INSECURE:
+                service_account.remove(admin, cleaner.placement)
 
 
 @pytest.fixture(scope="session")
@@ -73,5 +97,7 @@ def memory(platform: Platform, user: str) -> Memory:
 
 @pytest.fixture(scope="session")
 def service(platform: Platform) -> Elasticsearch:
-    """The service's client, to look behind the scenes."""
-    return platform.service()
+    """An administrator's client, to look behind the scenes and to plant what nobody else may."""
+    admin = platform.admin()
+    assert admin is not None
+    return admin

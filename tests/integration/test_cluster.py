@@ -19,7 +19,7 @@ from memory_es import Platform, Settings, cluster, indices, node
 from memory_es.cluster import ClusterFacts
 from memory_es.errors import AccessDenied, MemoryEsError, SetupError, Unavailable
 from memory_es.models import Embedder
-from memory_es.queries import alias
+from memory_es.placement import alias
 from memory_es.schema import Kind
 from memory_es.text import routing
 from tests.proxy import Asked, Proxy, Reply

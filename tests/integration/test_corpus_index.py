@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from memory_es import Memory, Platform
 from memory_es.cli import app
 from memory_es.errors import InvalidInput, MemoryEsError, NotFound
-from memory_es.queries import alias
+from memory_es.placement import alias
 
 
 @pytest.fixture(scope="module")

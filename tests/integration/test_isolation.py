@@ -25,7 +25,8 @@ from pydantic import SecretStr
 from memory_es import Memory, Platform, security
 from memory_es.credentials import UserCredentials
 from memory_es.errors import AccessDenied, Conflict, InvalidInput, NotFound
-from memory_es.queries import RECIPES, alias
+from memory_es.placement import alias
+from memory_es.queries import RECIPES
 from memory_es.requests import Hit, RecallResult
 from memory_es.schema import OWNED, Kind
 from memory_es.store import Store

@@ -16,7 +16,7 @@ import pytest
 from memory_es import Memory, Platform
 from memory_es.documents import UsageRow
 from memory_es.errors import Conflict, MemoryEsError
-from memory_es.queries import alias
+from memory_es.placement import alias
 from memory_es.requests import WriteResult
 from memory_es.schema import OWNED, Kind
 from memory_es.store import Creation, Reference, Store

@@ -19,7 +19,7 @@ from elasticsearch import Elasticsearch
 from memory_es import Memory, Platform, node
 from memory_es.compose import Item, memory_id
 from memory_es.errors import Conflict, InvalidInput
-from memory_es.queries import alias
+from memory_es.placement import alias
 from memory_es.requests import RecallResult, WriteResult
 from memory_es.schema import MAX_METADATA_DEPTH, MAX_TURN, NewCatalogEntry, NewFact
 from memory_es.store import Reference, Store

@@ -1,0 +1,33 @@
+"""The way from a command to the deployment: settings, log lines, the warning of going without."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from memory_es.cli.output import say
+
+if TYPE_CHECKING:
+    from memory_es.config import Settings
+    from memory_es.platform import Platform
+
+
+def read_settings() -> Settings:
+    """The settings of this call; log lines and warnings as they say."""
+    from memory_es.config import INSECURE, Settings
+
+    settings = Settings.load()
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(name)s %(message)s")
+    if settings.isolation == INSECURE:
+        say(
+            "warning: --insecure-single-user: no keys, no isolation, no stamp. Whoever reaches this"
+            " Elasticsearch reads and changes every memory; a second user is refused"
+        )
+    return settings
+
+
+def open_platform() -> Platform:
+    """The deployment of these settings. Sends nothing."""
+    from memory_es.platform import Platform
+
+    return Platform(read_settings(), progress=say)

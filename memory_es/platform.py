@@ -1,0 +1,383 @@
+"""The public API for the operator: ``Platform``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from elasticsearch import Elasticsearch
+
+from memory_es import chain, cluster, doctor, indices, keyring, security, service_account
+from memory_es.config import EVALUATION, INSECURE, time_span
+from memory_es.credentials import Access, UserCredentials, check_user_id
+from memory_es.deployment import Deployment
+from memory_es.errors import AccessDenied, ModelError, SetupError
+from memory_es.memory import Memory, OnResult, collect, created_ids, ignore_result
+from memory_es.queries import RECIPES, recipe_named
+from memory_es.requests import WriteResult
+from memory_es.schema import AnyNewMemory
+from memory_es.security import KeyInfo
+from memory_es.store import Scope, Store
+from memory_es.text import CATALOG_OWNER, user_secret
+from memory_es.users import Users
+from memory_es.write import write
+
+if TYPE_CHECKING:
+    from memory_es.evaluate import Advance
+    from memory_es.suites import Suite
+
+
+def _no_advance(_stage: str, _done: int, _of: int) -> None:
+    return
+
+
+class Platform(Deployment):
+    """A deployment of memory_es, as its operator sees it: set-up, users, catalog, evaluation."""
+
+    # --- set-up ---
+
+    def init(self, *, rotate: bool = False) -> list[str]:
+        """Install the service account, templates, indices and aliases; returns what changed
+        (nothing: empty).
+
+        Args:
+            rotate: give the service account a new password.
+
+        Raises:
+            SetupError: the cluster is not fit, or its indices were made for something else.
+            AccessDenied: there is neither an administrator's credential nor the service's.
+        """
+        admin, settings = self.admin(), self.settings
+        first = admin or self.service()
+        cluster.require_fit(first, self.clock(), settings.isolation)
+        layout = self.layout(create_secret=True)
+        indices.check_layout(first, self.placement, layout)
+        changes = []
+        if admin is not None and settings.isolation != INSECURE:
+            changes = self._install_account(admin, rotate=rotate)
+        elif rotate:
+            raise AccessDenied(
+                "only an administrator can change the service account's password",
+                code="no_admin",
+                remedy="Set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD for this one call",
+            )
+        return changes + indices.install(self.service(), settings, layout)
+
+    def _install_account(self, admin: Elasticsearch, *, rotate: bool) -> list[str]:
+        password = keyring.service_password(self.settings)
+        given = self.settings.service_password or self.settings.secret_command
+        if password is None or (rotate and not given):
+            if password is None and not rotate and service_account.exists(admin, self.placement):
+                raise service_account.password_unknown(self.placement)
+            password = keyring.make_service_password(self.settings)
+        changes = service_account.install(
+            admin, self.placement, password=password.get_secret_value(), rotate=rotate
+        )
+        self.forget_service()
+        return changes
+
+    def diagnose(self, *, security: bool = False) -> list[doctor.Check]:
+        """What ``memory-es doctor`` prints: every check with its verdict and remedy.
+
+        Args:
+            security: try the whole chain of isolation on the live cluster too.
+        """
+        checks = doctor.diagnose(
+            service=self.service, layout=self.layout, settings=self.settings, now=self.clock()
+        )
+        if security:
+            checks += chain.diagnose(self.users, self.settings, self.new_id)
+        return checks
+
+    def status(self) -> dict[str, Any]:
+        """Where the cluster is, its version and licence, how many memories there are.
+
+        Raises:
+            Unavailable: it does not answer.
+        """
+        service = self.service() if self.has_service() else self.admin() or self.service()
+        facts = cluster.cluster_facts(service, self.clock())
+        days = facts.licence_days
+        return {
+            "url": self._url(),
+            "elasticsearch": facts.server_version,
+            "licence": facts.licence,
+            "licence_days": None if days is None else round(days, 1),
+            "isolation": self.settings.isolation,
+            "prefix": self.settings.prefix,
+            **indices.counts(service, self.placement),
+        }
+
+    def node_facts(self) -> cluster.ClusterFacts:
+        """Version and licence of the cluster, asked as its administrator: of a node that was just
+        started, and may have no deployment yet.
+
+        Raises:
+            Unavailable: it does not answer.
+        """
+        return cluster.cluster_facts(self.admin() or self.service(), self.clock())
+
+    # --- users ---
+
+    def add_user(
+        self,
+        user_id: str,
+        *,
+        issued_by: str = "python",
+        access: Access = "write",
+        expiration: str | None = None,
+        purpose: str = "default",
+    ) -> tuple[UserCredentials, bool]:
+        """Make a user known, with a key kept in the state folder, unless a kept one works.
+
+        Args:
+            issued_by: who asks, for the listing.
+            access: ``read``: the key may recall, not remember.
+            expiration: a time span such as ``12h``; None: the setting ``key_expiry``.
+            purpose: what the key is for, for the listing.
+
+        Returns:
+            The credentials, and whether they are new.
+
+        Raises:
+            InvalidInput: the user id breaks the rule of ``check_user_id``.
+        """
+        self.check()
+        users = self.users()
+        users.add(user_id)
+        kept = keyring.load(self.settings, user_id)
+        if kept is not None and kept.access == access and self._works(kept):
+            return kept, False
+        made = self._new_key(
+            users,
+            user_id,
+            issued_by=issued_by,
+            access=access,
+            expiration=expiration,
+            purpose=purpose,
+        )
+        keyring.save(self.settings, made)
+        return made, True
+
+    def _works(self, credentials: UserCredentials) -> bool:
+        return self.settings.isolation == INSECURE or security.works(self.client(), credentials)
+
+    def mint(
+        self,
+        user_id: str,
+        *,
+        issued_by: str = "python",
+        access: Access = "write",
+        expiration: str | None = None,
+        purpose: str = "default",
+    ) -> UserCredentials:
+        """Make a user known and make a key for an agent elsewhere, without keeping it; the
+        arguments are those of ``add_user``."""
+        self.check()
+        users = self.users()
+        users.add(user_id)
+        return self._new_key(
+            users,
+            user_id,
+            issued_by=issued_by,
+            access=access,
+            expiration=expiration,
+            purpose=purpose,
+        )
+
+    def _new_key(
+        self, users: Users, user_id: str, *, expiration: str | None = None, **options: Any
+    ) -> UserCredentials:
+        time_span("expires", expiration or self.settings.key_expiry)
+        made = users.mint(user_id, expiration=expiration or self.settings.key_expiry, **options)
+        self.note("key_made", user_id=user_id, key_id=made.key_id)
+        return made
+
+    def rotate_user(
+        self,
+        user_id: str,
+        *,
+        overlap: str = "1h",
+        issued_by: str = "python",
+        expiration: str | None = None,
+        purpose: str = "default",
+        keep: bool = True,
+    ) -> tuple[UserCredentials, list[KeyInfo]]:
+        """A new key in place of the user's live ones of one purpose.
+
+        Args:
+            overlap: how long the old ones stay valid, ``0m`` for not at all.
+            keep: put the new one into the state folder.
+
+        Returns:
+            The new credentials, and the keys that end.
+
+        Raises:
+            NotFound: there is no live key of that purpose.
+        """
+        self.check()
+        span = timedelta() if overlap in ("0", "0m") else time_span("overlap", overlap)
+        time_span("expires", expiration or self.settings.key_expiry)
+        made, before = self.users().rotate(
+            user_id,
+            overlap=span,
+            issued_by=issued_by,
+            expiration=expiration or self.settings.key_expiry,
+            purpose=purpose,
+        )
+        if keep:
+            keyring.save(self.settings, made)
+        self.note("key_made", user_id=user_id, key_id=made.key_id)
+        self.note("keys_ended", user_id=user_id, ids=[key.key_id for key in before])
+        return made, before
+
+    def revoke_user(self, user_id: str, key_id: str | None = None) -> list[str]:
+        """End every key of a user, or one of them; returns the ids ended. When this returns, no
+        process that holds one can use it.
+
+        Raises:
+            NotFound: no such user, or no such live key of this user.
+        """
+        self.check()
+        ended = self.users().revoke(user_id, key_id)
+        kept = keyring.load(self.settings, user_id)
+        if kept is not None and kept.key_id in ended:
+            keyring.remove(self.settings, user_id)
+        self.note("keys_ended", user_id=user_id, ids=ended)
+        return ended
+
+    def list_keys(self, user_id: str | None = None) -> list[KeyInfo]:
+        """Keys of a user, or of everybody, oldest first; never a secret."""
+        self.check()
+        return self.users().keys(user_id)
+
+    def for_user(self, user: str | UserCredentials) -> Memory:
+        """The memory of one user, through that user's own key.
+
+        Args:
+            user: credentials that the caller holds, or a user id. Of an id the key is the one kept
+                in the state folder (``add_user``), or, in a process with the service credential, a
+                short-lived one made on demand.
+
+        Raises:
+            InvalidInput: no or a bad user id.
+            AccessDenied: there is no key for this user, and none may be made.
+        """
+        if isinstance(user, UserCredentials):
+            check_user_id(user.user_id)
+            return Memory(self, user.user_id, lambda: user)
+        check_user_id(user)
+        given = self.settings.credentials
+        if given is not None:
+            own = keyring.from_file(given)
+            if own.user_id != user:
+                raise AccessDenied(
+                    f"the credentials in {given} are not those of {user!r}",
+                    code="no_key",
+                    remedy="Leave the user out, or unset MEMORY_ES_CREDENTIALS",
+                )
+            return Memory(self, user, lambda: own)
+        kept = keyring.load(self.settings, user)
+        if kept is not None:
+            return Memory(self, user, lambda: kept)
+        if not self.has_service():
+            raise AccessDenied(
+                f"there is no key for the user {user!r} here",
+                code="no_key",
+                remedy="Make one with `memory-es users add USER`",
+            )
+        self.check()
+        self.minted().of(user)  # says now that the user is not known, or was revoked
+        return Memory(self, user, lambda: self.minted().of(user))
+
+    def memory_of(self, user_id: str | None) -> Memory:
+        """The memory of a user, or (None) of whose credentials are given by the settings.
+
+        Raises:
+            InvalidInput: neither is there.
+            AccessDenied: see ``for_user``.
+        """
+        given = self.settings.credentials
+        if user_id is None and given is not None:
+            return self.for_user(keyring.from_file(given))
+        return self.for_user(user_id or "")
+
+    # --- catalog ---
+
+    def write_catalog(
+        self,
+        entries: Iterable[Mapping[str, Any] | AnyNewMemory],
+        *,
+        refresh: bool = True,
+        on_result: OnResult = ignore_result,
+    ) -> list[WriteResult]:
+        """Write entries of the shared catalog; see ``Memory.remember_many``."""
+        self.check()
+        scope = Scope(
+            Store(self.service(), self.placement),
+            None,
+            user_secret(self.secret().get_secret_value(), CATALOG_OWNER),
+        )
+        results = collect(
+            write(
+                scope,
+                self.embedder(),
+                entries,
+                now=self.clock(),
+                new_id=self.new_id,
+                refresh=refresh,
+                refuse_suspicious=self.settings.suspicious == "refuse",
+            ),
+            on_result,
+        )
+        self.note("catalog", user_id=None, ids=created_ids(results))
+        return results
+
+    # --- evaluation ---
+
+    def evaluate(
+        self,
+        suite: Suite,
+        recipes: Sequence[str] | None = None,
+        *,
+        priors: bool = False,
+        advance: Advance = _no_advance,
+    ) -> dict[str, Any]:
+        """Measure recall on a suite, in indices of its own that are removed afterwards.
+
+        Args:
+            recipes: names of ``queries.RECIPES``; None: all that can run here.
+            advance: told (stage, done, of).
+
+        Returns:
+            See ``evaluate.run_suite``.
+        """
+        from memory_es.evaluate import Bench, run_suite  # measuring needs scipy; recall does not
+
+        reranker = self.reranker()
+        for name in recipes or ():
+            if recipe_named(name).rerank and reranker is None:
+                raise ModelError(
+                    f"the recipe {name} needs a reranker",
+                    code="no_reranker",
+                    remedy="Set MEMORY_ES_RERANKER_MODEL to a cross-encoder's name or folder",
+                )
+        runnable = [name for name, recipe in RECIPES.items() if reranker or not recipe.rerank]
+        if self.settings.isolation == INSECURE:
+            raise SetupError(
+                "an evaluation needs keys, and there are none with --insecure-single-user",
+                code="insecure",
+                remedy="Use the embedded node (`memory-es up`) or another cluster with security",
+            )
+        prefix = f"{self.settings.prefix}{EVALUATION}{suite.fingerprint[:8]}_{self.new_id()[:8]}"
+        service = self.service()
+        cluster.require_fit(service, self.clock(), self.settings.isolation)
+        bench = Bench(
+            service=service,
+            client=self.client(),
+            settings=self.settings.model_copy(update={"prefix": prefix}),
+            embedder=self.embedder(),
+            reranker=reranker,
+        )
+        return run_suite(bench, suite, recipes or runnable, priors=priors, advance=advance)
