@@ -35,8 +35,8 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,59}")
 #: Between a deployment's prefix and an evaluation's own.
 EVALUATION = "_eval_"
 #: A time span as Elasticsearch writes it, and its units.
-TIME_SPAN = re.compile(r"([1-9]\d{0,4})([mhd])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+TIME_SPAN = re.compile(r"([1-9]\d{0,4})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _default_dir(kind: str) -> Path:

@@ -229,10 +229,16 @@ def invalidate(service: Elasticsearch, key_ids: Iterable[str]) -> None:
             settle(service)  # it answers 200 also when it finds none
         with translated():
             ended = service.security.invalidate_api_key(ids=sorted(left), owner=True)
-        left -= {*ended["invalidated_api_keys"], *ended["previously_invalidated_api_keys"]}
+        left -= {*ended["invalidated_api_keys"]}
+        left -= {key["id"] for key in _query(service, _ended(left))} if left else set()
         if not left:
             return
     raise NotFound(f"there are no keys {', '.join(sorted(left))}", code="no_such_key")
+
+
+def _ended(key_ids: Iterable[str]) -> dict[str, Any]:
+    by_id = {"ids": {"values": sorted(key_ids)}}
+    return {"bool": {"filter": [by_id, {"term": {"invalidated": True}}]}}
 
 
 def end_later(service: Elasticsearch, key: KeyInfo, span: timedelta, now: datetime) -> None:

@@ -103,7 +103,7 @@ def _from_status(status: int, cause: Mapping[str, Any]) -> MemoryEsError:
             code="unauthenticated",
             remedy="Make a key with `memory-es users add USER`, or check ELASTICSEARCH_PASSWORD",
         )
-    if status == 403:
+    if status == 403 or kind == "security_exception":  # an item of an mget has no status
         return AccessDenied("the cluster forbids this with these credentials", code="forbidden")
     if kind == "index_not_found_exception":
         return SetupError(

@@ -16,6 +16,11 @@ _STATE = "MEMORY_ES_TEST_STATE"
 OTHER_NODES = ("basic", "insecure")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--probes``: how many the property test of isolation draws in each mode."""
+    parser.addoption("--probes", default="1000", help="probes of isolation in each mode")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The controller names the run's state folder; its workers inherit the environment."""
     if not hasattr(config, "workerinput"):

@@ -60,7 +60,13 @@ def new_platform(
     else."""
     made: list[Platform] = []
 
-    def make(*, init: bool = True, on: str = "trial", **overrides: object) -> Platform:
+    def make(
+        *,
+        init: bool = True,
+        on: str = "trial",
+        embedder: Embedder = embedder,
+        **overrides: object,
+    ) -> Platform:
         folder = start_node(on).state_dir
         settings = Settings.load(
             **({"state_dir": folder, "prefix": new_prefix(), "shards": 3} | overrides)
