@@ -78,8 +78,8 @@ def _given(settings: Settings, value: SecretStr | None, name: str) -> SecretStr 
     """A secret of the environment or of the operator's store."""
     if value is not None or settings.secret_command is None:
         return value
-    command = [part.replace("{name}", name) for part in shlex.split(settings.secret_command)]
     try:
+        command = [part.replace("{name}", name) for part in shlex.split(settings.secret_command)]
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
         printed = done.stdout.decode().strip()
         failed = f"ended with {done.returncode}" if done.returncode else None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from memory_es.config import EMBEDDED_MODEL, Settings
+from memory_es.config import EMBEDDED_MODEL, Settings, time_span
 from memory_es.errors import InvalidInput
 
 #: Each setting: the variables that set it, a value as text, and what it becomes.
@@ -35,6 +35,14 @@ VALUES: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "state_dir": (("MEMORY_ES_STATE_DIR",), "/srv/state", Path("/srv/state")),
     "cache_dir": (("MEMORY_ES_CACHE_DIR",), "/srv/cache", Path("/srv/cache")),
     "secret": (("MEMORY_ES_SECRET",), "hidden", SecretStr("hidden")),
+    "service_password": (("MEMORY_ES_SERVICE_PASSWORD",), "hush", SecretStr("hush")),
+    "secret_command": (("MEMORY_ES_SECRET_COMMAND",), "pass show {name}", "pass show {name}"),
+    "credentials": (("MEMORY_ES_CREDENTIALS",), "/srv/key.json", Path("/srv/key.json")),
+    "isolation": (("MEMORY_ES_ISOLATION",), "index", "index"),
+    "key_expiry": (("MEMORY_ES_KEY_EXPIRY",), "12h", "12h"),
+    "audit": (("MEMORY_ES_AUDIT",), "index", "index"),
+    "suspicious": (("MEMORY_ES_SUSPICIOUS",), "refuse", "refuse"),
+    "log_level": (("MEMORY_ES_LOG_LEVEL",), "DEBUG", "DEBUG"),
     "prefix": (("MEMORY_ES_PREFIX",), "team_7", "team_7"),
     "shards": (("MEMORY_ES_SHARDS",), "5", 5),
     "languages": (("MEMORY_ES_LANGUAGES",), "english, thai", ("english", "thai")),
@@ -117,6 +125,16 @@ def test_what_the_caller_gives_wins_over_the_environment(
         ("MEMORY_ES_PREFIX", "a,b"),
         ("MEMORY_ES_PREFIX", "team\n"),
         ("MEMORY_ES_PREFIX", "x" * 61),
+        ("MEMORY_ES_PREFIX", "team_eval_7"),
+        ("MEMORY_ES_ISOLATION", "none"),
+        ("MEMORY_ES_ISOLATION", "DLS"),
+        ("MEMORY_ES_KEY_EXPIRY", "90"),
+        ("MEMORY_ES_KEY_EXPIRY", "0d"),
+        ("MEMORY_ES_KEY_EXPIRY", "1w"),
+        ("MEMORY_ES_KEY_EXPIRY", "-1d"),
+        ("MEMORY_ES_AUDIT", "file"),
+        ("MEMORY_ES_SUSPICIOUS", "drop"),
+        ("MEMORY_ES_LOG_LEVEL", "loud"),
         ("MEMORY_ES_SHARDS", "0"),
         ("MEMORY_ES_SHARDS", "65"),
         ("MEMORY_ES_SHARDS", "many"),
@@ -144,13 +162,32 @@ def test_a_bad_value_is_refused_in_one_line_that_names_the_variable(
     assert "hush" not in str(error)
 
 
+@pytest.mark.parametrize(
+    ("span", "seconds"), [("30s", 30), ("15m", 900), ("12h", 43_200), ("90d", 7_776_000)]
+)
+def test_a_time_span_is_read_as_elasticsearch_reads_it(span: str, seconds: int) -> None:
+    assert time_span("overlap", span).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("span", ["", "90", "0m", "1w", "1.5h", "-1d", "1 d", "1000000d"])
+def test_what_is_no_time_span_is_refused_with_its_field(span: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        time_span("overlap", span)
+    assert caught.value.field == "overlap"
+
+
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(InvalidInput, match="MEMORY_ES_COLOUR"):
         Settings.load(colour="red")
 
 
 def test_settings_cannot_be_changed_and_do_not_show_secrets() -> None:
-    settings = Settings.load(secret=SecretStr("hidden"), elasticsearch_password=SecretStr("hush"))
+    settings = Settings.load(
+        secret=SecretStr("hidden"),
+        elasticsearch_password=SecretStr("hush"),
+        service_password=SecretStr("whisper"),
+    )
+    assert "whisper" not in repr(settings)
     with pytest.raises(ValidationError):
         settings.prefix = "other"  # type: ignore[misc]
     assert "hidden" not in repr(settings)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import shlex
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +12,16 @@ from pydantic import SecretStr
 from memory_es.config import Settings
 from memory_es.credentials import UserCredentials
 from memory_es.errors import SetupError
-from memory_es.keyring import deployment_secret, load, save, write_private
+from memory_es.keyring import (
+    deployment_secret,
+    from_file,
+    load,
+    make_service_password,
+    remove,
+    save,
+    service_password,
+    write_private,
+)
 
 
 @pytest.fixture
@@ -122,3 +133,91 @@ def test_a_damaged_file_is_an_error_that_names_it_and_shows_nothing(
     assert str(path) in str(caught.value)
     assert "key of" not in str(caught.value)
     assert caught.value.code == "damaged_credentials"
+
+
+def test_a_forgotten_user_has_no_credentials(settings: Settings) -> None:
+    save(settings, credentials("sarah"))
+    remove(settings, "sarah")
+    remove(settings, "sarah")
+    assert load(settings, "sarah") is None
+
+
+def test_the_service_password_is_made_once_and_kept_by_prefix(
+    settings: Settings, tmp_path: Path
+) -> None:
+    assert service_password(settings) is None
+    made = make_service_password(settings)
+    assert service_password(settings) == made
+    assert len(made.get_secret_value()) > 40
+    assert mode(settings.state_dir / "service" / "team") == 0o600
+    assert service_password(Settings.load(state_dir=tmp_path / "state", prefix="other")) is None
+    assert make_service_password(settings) != made
+
+
+def test_a_given_service_password_wins_and_is_not_replaced(settings: Settings) -> None:
+    make_service_password(settings)
+    given = settings.model_copy(update={"service_password": SecretStr("given")})
+    assert service_password(given) == SecretStr("given")
+    with pytest.raises(SetupError) as caught:
+        make_service_password(given)
+    assert caught.value.code == "password_given"
+
+
+def test_an_empty_service_password_is_damage(settings: Settings) -> None:
+    write_private(settings.state_dir / "service" / "team", " \n")
+    with pytest.raises(SetupError) as caught:
+        service_password(settings)
+    assert caught.value.code == "damaged_secret"
+    assert "MEMORY_ES_SERVICE_PASSWORD" in str(caught.value)
+
+
+def store(settings: Settings, program: str) -> Settings:
+    """Settings whose secret store is a line of Python that sees the name as ``name``."""
+    python = shlex.quote(sys.executable)
+    code = shlex.quote(f"import sys; name = sys.argv[1]; {program}")
+    return settings.model_copy(update={"secret_command": f"{python} -c {code} {{name}}"})
+
+
+def test_the_operators_store_is_asked_for_each_secret_by_its_name(settings: Settings) -> None:
+    asked = store(settings, "print(f'  {name} of the store  ')")
+    assert deployment_secret(asked).get_secret_value() == "secret of the store"
+    found = service_password(asked)
+    assert found is not None
+    assert found.get_secret_value() == "service_password of the store"
+    assert not settings.state_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["print('hush'); sys.exit(3)", "pass", "print('   ')", "sys.stdout.buffer.write(b'\\xff')"],
+)
+def test_a_store_that_gives_nothing_is_an_error_that_shows_nothing(
+    program: str, settings: Settings
+) -> None:
+    for ask in (deployment_secret, service_password):
+        with pytest.raises(SetupError, match="MEMORY_ES_SECRET_COMMAND") as caught:
+            ask(store(settings, program))
+        assert caught.value.code == "secret_command"
+        assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["/no/such/program {name}", "'unclosed"])
+def test_a_store_that_cannot_be_asked_is_an_error(command: str, settings: Settings) -> None:
+    with pytest.raises(SetupError) as caught:
+        deployment_secret(settings.model_copy(update={"secret_command": command}))
+    assert caught.value.code == "secret_command"
+
+
+def test_an_agent_reads_the_credentials_that_it_was_given(
+    settings: Settings, tmp_path: Path
+) -> None:
+    path = save(settings, credentials("sarah"))
+    assert from_file(path) == credentials("sarah")
+    with pytest.raises(SetupError) as caught:
+        from_file(tmp_path / "elsewhere.json")
+    assert caught.value.code == "no_credentials"
+    path.write_text("{}")
+    with pytest.raises(SetupError) as caught:
+        from_file(path)
+    assert caught.value.code == "damaged_credentials"
+    assert "users add USER --show" in str(caught.value)

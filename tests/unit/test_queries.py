@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory_es.errors import InvalidInput
+from memory_es.placement import Placement
 from memory_es.queries import (
     DENSE,
     MAX_LEXICAL,
@@ -32,7 +33,7 @@ NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 VECTOR = "PxmZmj9MzM0="
 #: The conditions of every search of u1: its owner, not expired, not superseded.
 OWN: dict[str, Any] = {
-    "filter": [{"term": {"user_id": "u1"}}],
+    "filter": [{"term": {"owner_id": "user:u1"}}],
     "must_not": [
         {"range": {"expires_at": {"lte": "2026-06-01T12:00:00+00:00"}}},
         {"exists": {"field": "superseded_by"}},
@@ -52,7 +53,12 @@ def ask(
 ) -> list[Search]:
     request = RecallRequest(query=query, recipe=recipe, k=k, filters=Filters(**filters))
     return searches(
-        request, prefix="memory", user_id="u1", languages=languages, vector=vector, now=NOW
+        request,
+        placement=Placement("memory", "dls"),
+        user_id="u1",
+        languages=languages,
+        vector=vector,
+        now=NOW,
     )
 
 
@@ -301,7 +307,7 @@ def test_each_filter_adds_its_condition() -> None:
     )
     assert found == {
         "filter": [
-            {"term": {"user_id": "u1"}},
+            {"term": {"owner_id": "user:u1"}},
             {"term": {"tags": "travel, food"}},
             {"term": {"tags": "home"}},
             {"term": {"metadata.place": "Home Office"}},
@@ -404,7 +410,7 @@ def test_the_body_that_finds_a_preceding_turn(
         "query": {
             "bool": {
                 "filter": [
-                    {"term": {"user_id": "u1"}},
+                    {"term": {"owner_id": "user:u1"}},
                     {"term": {"session_id": "s1"}},
                     {"exists": {"field": "turn"}},
                     *more,

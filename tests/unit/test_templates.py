@@ -12,20 +12,31 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from memory_es import indices, resources
-from memory_es.config import Settings
+from memory_es import resources
+from memory_es.audit import AuditEvent
+from memory_es.config import Isolation, Settings
 from memory_es.documents import DOCUMENT_MODELS, DateRange, StateRow, UsageRow
 from memory_es.errors import InvalidInput
-from memory_es.schema import SCHEMA_VERSION
+from memory_es.placement import SERVING, Placement
+from memory_es.schema import OWNED, SCHEMA_VERSION
+from memory_es.templates import (
+    Layout,
+    available_languages,
+    index_names,
+    render,
+    secret_check,
+)
 
-LAYOUT = indices.Layout(("english", "thai"), "some-model", 384, "0123456789abcdef")
+LAYOUT = Layout("dls", ("english", "thai"), "some-model", 384, "0123456789abcdef")
+INDICES = index_names(Placement("unit", "dls"))
 MODELS: dict[str, type[BaseModel]] = {
     **{str(kind): model for kind, model in DOCUMENT_MODELS.items()},
     "usage": UsageRow,
     "state": StateRow,
+    "audit": AuditEvent,
 }
 #: What Elasticsearch fills itself: the target of ``copy_to`` and the short name of the owner.
-DERIVED = {"content": "text", "user_id": "alias"}
+DERIVED = {"content": "text", "owner_id": "alias"}
 #: Types of a mapping that may hold a type of a model.
 FITTING = {
     str: {"keyword", "text"},
@@ -40,20 +51,22 @@ FITTING = {
 
 
 def rendered(**settings: Any) -> dict[str, dict[str, Any]]:
-    layout = indices.Layout(
+    isolation = settings.get("isolation", LAYOUT.isolation)
+    layout = Layout(
+        isolation,
         settings.pop("languages", LAYOUT.languages),
         LAYOUT.embedding_model,
         settings.pop("dims", LAYOUT.dims),
         LAYOUT.secret_check,
     )
-    return indices.render(Settings.load(**({"prefix": "unit"} | settings)), layout)
+    return render(Settings.load(**({"prefix": "unit"} | settings)), layout)
 
 
 def properties(index: str) -> dict[str, Any]:
     """The fields of an index: its own and those of the component templates that it names."""
     templates = rendered()
     found: dict[str, Any] = {}
-    for component in templates[index]["composed_of"]:
+    for component in templates[index].get("composed_of", ()):
         name = component.removeprefix("unit-")
         found |= templates[f"component-{name}"]["template"]["mappings"]["properties"]
     found |= templates[index]["template"]["mappings"]["properties"]
@@ -93,7 +106,7 @@ def differences(model: type[BaseModel], fields: dict[str, Any], path: str = "") 
             yield f"{path}{name}: {kind} in the model, {mapping['type']} in the template"
 
 
-@pytest.mark.parametrize("index", indices.INDICES)
+@pytest.mark.parametrize("index", INDICES)
 def test_every_field_of_the_model_is_mapped_and_every_mapped_field_is_in_the_model(
     index: str,
 ) -> None:
@@ -116,16 +129,17 @@ def test_the_comparison_itself_notices_a_field_on_either_side_at_any_depth() -> 
 
 
 def test_the_models_cover_every_index() -> None:
-    assert set(MODELS) == set(indices.INDICES)
+    assert set(MODELS) == set(INDICES)
 
 
-@pytest.mark.parametrize("index", indices.INDICES)
+@pytest.mark.parametrize("index", INDICES)
 def test_mappings_are_strict_and_name_what_they_were_made_for(index: str) -> None:
     mappings = rendered()[index]["template"]["mappings"]
     assert mappings["dynamic"] == "strict"
     assert mappings["_meta"] == {
         "memory_es": {
             "schema_version": SCHEMA_VERSION,
+            "isolation": "dls",
             "languages": ["english", "thai"],
             "embedding_model": "some-model",
             "dims": 384,
@@ -134,20 +148,62 @@ def test_mappings_are_strict_and_name_what_they_were_made_for(index: str) -> Non
     }
 
 
-@pytest.mark.parametrize("index", [name for name in indices.INDICES if name != "catalog"])
+@pytest.mark.parametrize("index", [name for name in INDICES if name not in ("catalog", "audit")])
 def test_everything_owned_is_stamped_and_sorted_by_its_owner(index: str) -> None:
     templates = rendered(shards=3)
     assert "unit-owner" in templates[index]["composed_of"]
     settings = templates["component-owner"]["template"]["settings"]["index"]
     assert settings["final_pipeline"] == "unit-stamp"
     assert settings["number_of_shards"] == 3
-    assert settings["sort.field"] == ["owner.api_key.metadata.user_id"]
+    assert settings["sort.field"] == ["owner.api_key.metadata.owner_id"]
     owner = properties(index)["owner"]
     while "properties" in owner:
         assert owner["dynamic"] is False
         owner = next(iter(owner["properties"].values()))
     # by the doc values alone a key's role sees that a document has no second owner
     assert owner == {"type": "keyword", "fields": {"values": {"type": "keyword", "index": False}}}
+
+
+EVERY_LANGUAGE = tuple(available_languages())
+
+
+def test_an_index_of_ones_own_has_the_fields_of_every_kind_on_one_shard() -> None:
+    templates = rendered(isolation="index", shards=3, languages=EVERY_LANGUAGE)
+    kinds = rendered(languages=EVERY_LANGUAGE)
+    own = templates["user"]
+    assert own["index_patterns"] == ["unit-user-*"]
+    assert own["template"]["settings"] == {"index": {"number_of_shards": 1}}
+    assert own["composed_of"] == ["unit-shared", "unit-owner"]
+    assert own["template"]["mappings"]["_meta"]["memory_es"]["isolation"] == "index"
+    fields = own["template"]["mappings"]["properties"]
+    for kind in OWNED:
+        assert kind not in templates
+        for name, mapping in kinds[kind]["template"]["mappings"]["properties"].items():
+            assert fields[name] == mapping
+    components = [templates[f"component-{name}"] for name in ("shared", "owner")]
+    known = [fields, *(part["template"]["mappings"]["properties"] for part in components)]
+    assert sum(_fields_below(part) for part in known) < 200  # mapping.total_fields.limit
+
+
+def _fields_below(properties: dict[str, Any]) -> int:
+    return sum(
+        1 + len(field.get("fields", {})) + _fields_below(field.get("properties", {}))
+        for field in properties.values()
+    )
+
+
+def test_without_security_nothing_is_stamped() -> None:
+    templates = rendered(isolation="insecure-single-user")
+    assert "pipeline-stamp" not in templates
+    settings = templates["component-owner"]["template"]["settings"]["index"]
+    assert "final_pipeline" not in settings
+
+
+@pytest.mark.parametrize("isolation", ["dls", "index", "insecure-single-user"])
+def test_what_serves_is_there_whatever_keeps_users_apart(isolation: Isolation) -> None:
+    names = index_names(Placement("unit", isolation))
+    assert {"catalog", *SERVING} <= set(names) <= set(rendered(isolation=isolation))
+    assert ("user" in names) == (isolation == "index")
 
 
 def test_the_catalog_has_no_owner() -> None:
@@ -165,7 +221,7 @@ def test_each_language_gives_its_sub_field_and_its_analyzers() -> None:
     assert wanted | {"memory_exact"} == set(analyzers)
 
 
-@pytest.mark.parametrize("language", indices.available_languages())
+@pytest.mark.parametrize("language", available_languages())
 def test_every_language_file_brings_its_two_analyzers_and_the_filters_that_they_name(
     language: str,
 ) -> None:
@@ -225,7 +281,7 @@ def test_no_placeholder_is_left_and_the_prefix_names_everything() -> None:
     text = json.dumps(rendered(prefix="other"))
     assert "{{" not in text
     assert "unit" not in text
-    for index in indices.INDICES:
+    for index in INDICES:
         assert rendered(prefix="other")[index]["index_patterns"] == [f"other-{index}-*"]
 
 
@@ -246,9 +302,9 @@ def test_templates_are_readable_json_files() -> None:
 
 
 def test_the_secret_check_tells_secrets_apart_without_telling_them() -> None:
-    check = indices.secret_check("correct horse battery staple")
-    assert check == indices.secret_check("correct horse battery staple")
-    assert check != indices.secret_check("correct horse battery stable")
+    check = secret_check("correct horse battery staple")
+    assert check == secret_check("correct horse battery staple")
+    assert check != secret_check("correct horse battery stable")
     assert not {"correct", "horse", "battery", "staple"} & set(check.split())
     assert len(check) == 16
 

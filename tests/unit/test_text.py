@@ -16,9 +16,11 @@ from memory_es.text import (
     identity,
     is_blank,
     matching_languages,
+    owner_id,
     passages,
     routing,
     scripts,
+    usage_id,
     user_secret,
 )
 
@@ -130,8 +132,24 @@ def test_equal_texts_in_other_unicode_forms_and_cases_have_one_identity() -> Non
 
 @given(st.text(min_size=1))
 def test_routing_is_short_hex_whatever_the_user(user: str) -> None:
-    assert len(routing(user)) == 16
+    assert len(routing(user)) == 32
     assert set(routing(user)) <= set("0123456789abcdef")
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_an_owner_is_a_kind_and_an_id_so_that_a_team_of_that_name_is_another(
+    user: str, other: str
+) -> None:
+    assert owner_id(user) == f"user:{user}"
+    assert (owner_id(user) == owner_id(other)) == (user == other)
+
+
+def test_a_usage_row_is_bound_to_its_owner_too() -> None:
+    memory = "0" * 40
+    rows = {usage_id(routing(user), memory) for user in ("ann", "bob")}
+    assert len(rows) == 2
+    assert all(len(row) == 40 and row != memory for row in rows)
+    assert usage_id("ab", "c") != usage_id("a", "bc")
 
 
 def test_users_that_look_alike_are_routed_apart() -> None:
