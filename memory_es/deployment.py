@@ -19,7 +19,7 @@ from memory_es import cluster, indices, keyring, node, security, service_account
 from memory_es.audit import Action, AuditTrail, event
 from memory_es.config import INSECURE, Settings
 from memory_es.credentials import UserCredentials
-from memory_es.errors import AccessDenied, Unavailable
+from memory_es.errors import SetupError, Unavailable
 from memory_es.minted import LIFETIME, MintedKeys
 from memory_es.models import Embedder, Progress, Reranker, load_embedder, load_reranker
 from memory_es.placement import Placement
@@ -126,7 +126,7 @@ class Deployment:
 
         Raises:
             Unavailable: see ``client``.
-            AccessDenied: its password is not here.
+            SetupError: its password is not here.
         """
         with self._lock:
             if self._service is None:
@@ -136,9 +136,9 @@ class Deployment:
                     return client
                 password = keyring.service_password(self.settings)
                 if password is None:
-                    raise AccessDenied(
+                    raise SetupError(
                         "the service account's password is not here",
-                        code="no_service_credential",
+                        code="not_initialised",
                         remedy="Run `memory-es init`, or set MEMORY_ES_SERVICE_PASSWORD as on the"
                         " host that did",
                     )

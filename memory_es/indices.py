@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -318,10 +318,10 @@ def remove(service: Elasticsearch, placement: Placement) -> None:
         service.options(ignore_status=404).ingest.delete_pipeline(id=f"{placement.prefix}-stamp")
 
 
-def live_indices(service: Elasticsearch, placement: Placement) -> Iterable[str]:
-    """Concrete indices of a prefix."""
+def live_indices(service: Elasticsearch, placement: Placement) -> dict[str, Any]:
+    """Concrete indices of a deployment with their aliases."""
     names = [*placement.shared, *([f"{USER}-*"] if placement.by_index else [])]
-    found = service.indices.get_alias(
+    found: dict[str, Any] = service.indices.get_alias(
         index=[f"{alias(placement.prefix, name)}-*" for name in names], ignore_unavailable=True
-    )
-    return list(found.body)
+    ).body
+    return found

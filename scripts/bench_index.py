@@ -19,10 +19,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 from elasticsearch import helpers
+from throwaway import throwaway
 
-from memory_es import Platform, Settings, indices
+from memory_es import Platform
 from memory_es.models import Embedder, Vectors, unit
-from memory_es.queries import alias
+from memory_es.placement import alias
 from memory_es.schema import Kind, NewFact
 from memory_es.text import routing
 
@@ -104,49 +105,39 @@ def bulk_all(platform: Platform, user: str, source_user: str) -> float:
 
 def without_embedding(count: int) -> list[float]:
     """Ratio of rates (ours over helpers.bulk) of each round."""
-    settings = Settings.load(prefix=f"bench_{int(time.time())}", embedding_model="random")
     facts = [NewFact(text=text) for text in texts(count)]
     ratios = []
-    with Platform(settings, embedder=RandomVectors()) as platform:
-        try:
-            platform.init()
-            write_all(platform, "warm", facts)
-            for number in range(ROUNDS):
-                ours = write_all(platform, f"ours{number}", facts)
-                theirs = bulk_all(platform, f"bulk{number}", f"ours{number}")
-                ratios.append(theirs / ours)
-                print(
-                    f"without embedding: ours {count / ours:,.0f} documents/s,"
-                    f" helpers.bulk {count / theirs:,.0f}: ratio {theirs / ours:.2f}"
-                )
-        finally:
-            indices.remove(platform.service(), settings.prefix)
+    with throwaway(RandomVectors(), embedding_model="random") as platform:
+        write_all(platform, "warm", facts)
+        for number in range(ROUNDS):
+            ours = write_all(platform, f"ours{number}", facts)
+            theirs = bulk_all(platform, f"bulk{number}", f"ours{number}")
+            ratios.append(theirs / ours)
+            print(
+                f"without embedding: ours {count / ours:,.0f} documents/s,"
+                f" helpers.bulk {count / theirs:,.0f}: ratio {theirs / ours:.2f}"
+            )
     return ratios
 
 
 def with_embedding(count: int) -> list[float]:
     """Ratio of rates (ours over encoding alone) of each round."""
-    settings = Settings.load(prefix=f"bench_{int(time.time())}")
     ratios = []
-    with Platform(settings) as platform:
+    with throwaway() as platform:
         embedder: Embedder = platform.embedder()
-        try:
-            platform.init()
-            facts = [NewFact(text=text) for text in texts(count)]
-            write_all(platform, "warm", facts[:100])
-            for number in range(ROUNDS):
-                started = time.perf_counter()
-                for start in range(0, count, 256):
-                    embedder.passages([fact.text for fact in facts[start : start + 256]])
-                encode = time.perf_counter() - started
-                ours = write_all(platform, f"ours{number}", facts)
-                ratios.append(encode / ours)
-                print(
-                    f"with embedding: ours {count / ours:,.0f} documents/s,"
-                    f" encoding alone {count / encode:,.0f}: ratio {encode / ours:.2f}"
-                )
-        finally:
-            indices.remove(platform.service(), settings.prefix)
+        facts = [NewFact(text=text) for text in texts(count)]
+        write_all(platform, "warm", facts[:100])
+        for number in range(ROUNDS):
+            started = time.perf_counter()
+            for start in range(0, count, 256):
+                embedder.passages([fact.text for fact in facts[start : start + 256]])
+            encode = time.perf_counter() - started
+            ours = write_all(platform, f"ours{number}", facts)
+            ratios.append(encode / ours)
+            print(
+                f"with embedding: ours {count / ours:,.0f} documents/s,"
+                f" encoding alone {count / encode:,.0f}: ratio {encode / ours:.2f}"
+            )
     return ratios
 
 

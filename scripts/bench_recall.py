@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from elasticsearch import Elasticsearch
+from throwaway import throwaway
 
-from memory_es import Memory, Platform, Settings, indices
+from memory_es import Memory, Platform
 from memory_es.models import Embedder, Vectors, unit
 from memory_es.schema import NewEpisode
 
@@ -47,9 +49,16 @@ def percentile(values: list[float], share: float) -> float:
     return float(np.percentile(values, share) * 1_000)
 
 
-def measure(platform: Platform, memory: Memory, queries: list[str], *, priors: bool) -> float:
-    """Print both times and return their ratio (medians). The two are run in turn."""
-    client = memory._scope().store._client  # noqa: SLF001 -- the floor is the user's own client
+def measure(
+    platform: Platform,
+    memory: Memory,
+    client: Elasticsearch,
+    queries: list[str],
+    *,
+    priors: bool,
+) -> float:
+    """Print both times and return their ratio (medians). The two are run in turn, the floor with
+    the user's own client."""
     floor: list[float] = []
     ours: list[float] = []
     for query in queries:
@@ -77,25 +86,22 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     options = parser.parse_args()
     draw = random.Random(SEED)  # noqa: S311 -- not cryptography
-    settings = Settings.load(prefix=f"bench_{int(time.time())}")
-    with Platform(settings) as real:
+    with Platform() as real:
         model = FastPassages(real.embedder())
-    with Platform(settings, embedder=model) as platform:
-        try:
-            platform.init()
-            memory = platform.for_user(platform.mint("one"))
-            episodes = (
-                NewEpisode(text=" ".join(draw.choices(_WORDS, k=14)), session_id="s", turn=number)
-                for number in range(options.memories)
-            )
-            written = sum(r.status == "created" for r in memory.remember_many(episodes))
-            queries = [" ".join(draw.choices(_WORDS, k=6)) for _ in range(options.queries)]
-            for query in queries[:50]:
-                memory.recall(query, touch=False)
-            off = measure(platform, memory, queries, priors=False)
-            on = measure(platform, memory, queries, priors=True)
-        finally:
-            indices.remove(platform.service(), settings.prefix)
+    with throwaway(model) as platform:
+        credentials = platform.mint("one")
+        memory = platform.for_user(credentials)
+        client = platform.client().options(api_key=credentials.api_key.get_secret_value())
+        episodes = (
+            NewEpisode(text=" ".join(draw.choices(_WORDS, k=14)), session_id="s", turn=number)
+            for number in range(options.memories)
+        )
+        written = sum(r.status == "created" for r in memory.remember_many(episodes))
+        queries = [" ".join(draw.choices(_WORDS, k=6)) for _ in range(options.queries)]
+        for query in queries[:50]:
+            memory.recall(query, touch=False)
+        off = measure(platform, memory, client, queries, priors=False)
+        on = measure(platform, memory, client, queries, priors=True)
     print(
         json.dumps(
             {

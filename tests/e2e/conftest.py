@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from memory_es import Platform, Settings, indices, service_account
+from memory_es import Platform, Settings
+from tests.backstage import remove
 
 #: Users with a key from the start; the last one never writes anything.
 USERS = ("sarah", "tom, of \u0e40\u0e21\u0e37\u0e2d\u0e07 \u201cB\u201d", "newcomer")
@@ -67,5 +68,4 @@ def cli(
         done = cli.run(*arguments)
         assert done.code == 0, done
     yield cli
-    with Platform(Settings.load(state_dir=state_dir, prefix=prefix)) as platform:
-        indices.remove(platform.service(), prefix)
+    remove(Platform(Settings.load(state_dir=state_dir, prefix=prefix)))

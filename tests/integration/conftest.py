@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from elasticsearch import Elasticsearch
 
-from memory_es import Memory, Platform, Settings, indices, node, service_account
-from memory_es.config import INSECURE
+from memory_es import Memory, Platform, Settings, node
 from memory_es.models import Embedder, load_embedder
+from tests.backstage import admin_of, remove
 
 
 def _silent(_message: str) -> None:
@@ -79,13 +79,7 @@ def new_platform(
 
     yield make
     for platform in made:
-        platform.close()  # first: it writes what is still in memory
-        with Platform(platform.settings) as cleaner:
-            admin = cleaner.admin()
-            assert admin is not None
-            indices.remove(admin, cleaner.placement)
-            if platform.settings.isolation != INSECURE:
-                service_account.remove(admin, cleaner.placement)
+        remove(platform)
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +98,4 @@ def memory(platform: Platform, user: str) -> Memory:
 @pytest.fixture(scope="session")
 def service(platform: Platform) -> Elasticsearch:
     """An administrator's client, to look behind the scenes and to plant what nobody else may."""
-    admin = platform.admin()
-    assert admin is not None
-    return admin
+    return admin_of(platform)

@@ -19,11 +19,14 @@ from memory_es import Platform, Settings, cluster, indices, node
 from memory_es.cluster import ClusterFacts
 from memory_es.errors import AccessDenied, MemoryEsError, SetupError, Unavailable
 from memory_es.models import Embedder
-from memory_es.placement import alias
+from memory_es.placement import Placement, alias
 from memory_es.schema import Kind
-from memory_es.text import routing
+from memory_es.text import routing, usage_id
+from tests.backstage import admin_of
 from tests.proxy import Asked, Proxy, Reply
 
+#: Every index of a deployment with document-level security.
+SHARED = Placement("any", "dls").shared
 NewPlatform = Callable[..., Platform]
 LANGUAGES = ("arabic", "bengali", "cjk", "english", "hindi", "persian", "thai")
 
@@ -196,8 +199,10 @@ def test_touches_that_met_an_outage_are_written_after_it(
         door.start()
         recorder.drain()
         ours.close()
-    row = platform.service().get(
-        index=alias(platform.settings.prefix, "usage"), id=str(result.id), routing=routing(user)
+    row = admin_of(platform).get(
+        index=alias(platform.settings.prefix, "usage"),
+        id=usage_id(routing(user), str(result.id)),
+        routing=routing(user),
     )
     assert row["_source"]["use_count"] == 1
 
@@ -218,22 +223,41 @@ def facts(**changes: Any) -> ClusterFacts:
 
 def test_the_facts_of_the_node_are_read(platform: Platform) -> None:
     now = datetime.now(UTC)
-    found = cluster.cluster_facts(platform.service(), now)
+    found = cluster.cluster_facts(admin_of(platform), now)
     assert found.server_version == "9.5.2"
     assert found.client_version == version("elasticsearch")
     assert found.licence == "trial"
     assert found.licence_days is not None
     assert 29 < found.licence_days <= 30
     assert found.security
-    later = cluster.cluster_facts(platform.service(), now + timedelta(days=25))
+    later = cluster.cluster_facts(admin_of(platform), now + timedelta(days=25))
     assert later.licence_days is not None
     assert 4 < later.licence_days <= 5
-    cluster.require_isolation(found)
+    cluster.require_isolation(found, "dls")
+    cluster.require_isolation(found, "index")
 
 
 @pytest.mark.parametrize("licence", ["trial", "platinum", "enterprise"])
 def test_a_licence_with_document_level_security_serves(licence: str) -> None:
-    cluster.require_isolation(facts(licence=licence))
+    cluster.require_isolation(facts(licence=licence), "dls")
+
+
+@pytest.mark.parametrize("licence", ["basic", "gold", "trial", "trial (expired)", "platinum"])
+def test_any_licence_serves_with_an_index_a_user(licence: str) -> None:
+    cluster.require_isolation(facts(licence=licence), "index")
+
+
+def test_an_index_a_user_needs_security_too() -> None:
+    with pytest.raises(SetupError) as caught:
+        cluster.require_isolation(facts(security=False), "index")
+    assert caught.value.code == "security_off"
+
+
+def test_going_without_is_for_clusters_without_security() -> None:
+    cluster.require_isolation(facts(security=False), "insecure-single-user")
+    with pytest.raises(SetupError) as caught:
+        cluster.require_isolation(facts(), "insecure-single-user")
+    assert caught.value.code == "security_on"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +273,7 @@ def test_a_cluster_that_would_not_isolate_is_refused_with_reason_and_remedy(
     changes: dict[str, Any], code: str, named: str
 ) -> None:
     with pytest.raises(SetupError) as caught:
-        cluster.require_isolation(facts(**changes))
+        cluster.require_isolation(facts(**changes), "dls")
     assert caught.value.code == code
     assert named in caught.value.message
     assert caught.value.remedy
@@ -294,28 +318,30 @@ def test_init_says_what_it_made_and_then_that_nothing_is_left_to_do(
     assert "memory-es init" in str(caught.value)
     made = platform.init()
     assert set(made) == {
+        f"role {prefix}_service",
+        f"service account {prefix}_service",
         f"component template {prefix}-owner",
         f"component template {prefix}-shared",
         f"pipeline {prefix}-stamp",
-        *(f"index template {prefix}-{name}" for name in indices.INDICES),
-        *(f"index {prefix}-{name}-000001 behind alias {prefix}-{name}" for name in indices.INDICES),
+        *(f"index template {prefix}-{name}" for name in SHARED),
+        *(f"index {prefix}-{name}-000001 behind alias {prefix}-{name}" for name in SHARED),
     }
     assert platform.init() == []
     platform.check()
-    assert indices.drift(platform.service(), platform.settings, platform.layout()) == []
+    assert indices.drift(admin_of(platform), platform.settings, platform.layout()) == []
 
 
 def test_indices_are_versioned_behind_aliases_with_three_shards(platform: Platform) -> None:
     prefix = platform.settings.prefix
-    live = indices.live_indices(platform.service(), prefix)
-    assert set(live) == {f"{prefix}-{name}-000001" for name in indices.INDICES}
-    for name in indices.INDICES:
+    live = indices.live_indices(admin_of(platform), platform.placement)
+    assert set(live) == {f"{prefix}-{name}-000001" for name in SHARED}
+    for name in SHARED:
         assert live[f"{prefix}-{name}-000001"]["aliases"] == {
             f"{prefix}-{name}": {"is_write_index": True}
         }
     shards = {
         name: body["settings"]["index"]["number_of_shards"]
-        for name, body in platform.service().indices.get_settings(index=list(live)).body.items()
+        for name, body in admin_of(platform).indices.get_settings(index=list(live)).body.items()
     }
     assert shards.pop(f"{prefix}-catalog-000001") == "1"
     assert set(shards.values()) == {"3"}
@@ -344,7 +370,7 @@ def test_four_at_once_initialise_one_deployment(
         thread.join()
     assert errors == []
     made = [line for outcome in outcomes for line in outcome if "behind alias" in line]
-    assert len(made) == len(set(made)) == len(indices.INDICES)  # each by exactly one of them
+    assert len(made) == len(set(made)) == len(SHARED)  # each by exactly one of them
     assert first.init() == []
     first.check()
     for platform in platforms[1:]:
@@ -362,7 +388,7 @@ def test_an_altered_template_is_noticed_and_repaired_and_nothing_else_is(
     repaired: Platform, *, keeps_meta: bool
 ) -> None:
     platform = repaired
-    service, prefix = platform.service(), platform.settings.prefix
+    service, prefix = admin_of(platform), platform.settings.prefix
     name = alias(prefix, "semantic")
     body = service.indices.get_index_template(name=name)["index_templates"][0]["index_template"]
     altered = {
@@ -390,7 +416,7 @@ def test_a_removed_pipeline_template_or_component_setting_is_put_back(
     repaired: Platform,
 ) -> None:
     platform = repaired
-    service, prefix = platform.service(), platform.settings.prefix
+    service, prefix = admin_of(platform), platform.settings.prefix
     service.ingest.put_pipeline(id=f"{prefix}-stamp", processors=[])
     service.indices.delete_index_template(name=alias(prefix, "catalog"))
     name = f"{prefix}-owner"
@@ -412,7 +438,7 @@ def test_a_lost_index_is_named_and_made_again(
     repaired: Platform, embedder: Embedder, user: str
 ) -> None:
     platform = Platform(repaired.settings, embedder=embedder)  # one that has not looked yet
-    service, prefix = repaired.service(), repaired.settings.prefix
+    service, prefix = admin_of(repaired), repaired.settings.prefix
     service.indices.delete(index=f"{prefix}-usage-000001")
     with pytest.raises(SetupError, match=f"{prefix}-usage") as caught:
         platform.add_user(user)
@@ -424,7 +450,7 @@ def test_a_lost_index_is_named_and_made_again(
 
 def test_a_lost_alias_is_put_back(repaired: Platform, embedder: Embedder) -> None:
     platform = Platform(repaired.settings, embedder=embedder)
-    service, prefix = repaired.service(), repaired.settings.prefix
+    service, prefix = admin_of(repaired), repaired.settings.prefix
     service.indices.delete_alias(index=f"{prefix}-state-000001", name=f"{prefix}-state")
     with pytest.raises(SetupError, match=f"{prefix}-state"):
         platform.check()
@@ -440,7 +466,7 @@ def test_other_languages_are_refused_and_change_nothing(
     platform: Platform, embedder: Embedder
 ) -> None:
     made = platform
-    before = made.service().indices.get_index_template(name=f"{made.settings.prefix}-*").body
+    before = admin_of(made).indices.get_index_template(name=f"{made.settings.prefix}-*").body
     settings = made.settings.model_copy(update={"languages": ("english", "thai")})
     with Platform(settings, embedder=embedder) as other:
         for call in (other.init, other.check):
@@ -449,7 +475,7 @@ def test_other_languages_are_refused_and_change_nothing(
             assert caught.value.code == "languages_changed"
             assert "english,thai" in caught.value.message
             assert "MEMORY_ES_LANGUAGES=english" in str(caught.value.remedy)
-    after = made.service().indices.get_index_template(name=f"{made.settings.prefix}-*").body
+    after = admin_of(made).indices.get_index_template(name=f"{made.settings.prefix}-*").body
     assert after == before
 
 
@@ -473,9 +499,9 @@ def test_an_index_that_this_version_did_not_make_is_refused(
     repaired: Platform, embedder: Embedder, meta: dict[str, Any]
 ) -> None:
     name = f"{repaired.settings.prefix}-semantic-000001"
-    [found] = repaired.service().indices.get_mapping(index=name).body.values()
+    [found] = admin_of(repaired).indices.get_mapping(index=name).body.values()
     good = found["mappings"]["_meta"]
-    repaired.service().indices.put_mapping(index=name, meta={"memory_es": meta})
+    admin_of(repaired).indices.put_mapping(index=name, meta={"memory_es": meta})
     try:
         with Platform(repaired.settings, embedder=embedder) as other:
             with pytest.raises(SetupError) as caught:
@@ -483,7 +509,7 @@ def test_an_index_that_this_version_did_not_make_is_refused(
             assert caught.value.code == "schema_mismatch"
             assert f"{repaired.settings.prefix}-semantic" in caught.value.message
     finally:
-        repaired.service().indices.put_mapping(index=name, meta=good)
+        admin_of(repaired).indices.put_mapping(index=name, meta=good)
 
 
 # --- doctor ---------------------------------------------------------------------------------
@@ -506,7 +532,7 @@ def test_doctor_warns_of_a_licence_that_ends_within_a_week(platform: Platform) -
 
 
 def test_doctor_names_a_key_without_a_user(platform: Platform) -> None:
-    service = platform.service()
+    service = admin_of(platform)
     key = service.security.create_api_key(name='memory:"planted"', refresh=True)
     try:
         [keys] = [check for check in platform.diagnose() if check.name == "keys"]
@@ -562,13 +588,13 @@ def test_the_embedded_node_analyzes_as_the_full_distribution_does(
     many_languages: Platform, analyzer: str, text: str, tokens: list[str]
 ) -> None:
     index = f"{many_languages.settings.prefix}-semantic-000001"
-    answer = many_languages.service().indices.analyze(index=index, analyzer=analyzer, text=text)
+    answer = admin_of(many_languages).indices.analyze(index=index, analyzer=analyzer, text=text)
     assert [token["token"] for token in answer["tokens"]] == tokens
 
 
 def test_every_kind_and_language_has_its_field(many_languages: Platform) -> None:
     prefix = many_languages.settings.prefix
     for kind in Kind:
-        [found] = many_languages.service().indices.get_mapping(index=alias(prefix, kind)).values()
+        [found] = admin_of(many_languages).indices.get_mapping(index=alias(prefix, kind)).values()
         fields = found["mappings"]["properties"]["content"]["fields"]
         assert set(fields) == {"standard", "exact", *LANGUAGES}

@@ -14,6 +14,8 @@ from memory_es import Memory, Platform
 from memory_es.cli import app
 from memory_es.errors import InvalidInput, MemoryEsError, NotFound
 from memory_es.placement import alias
+from memory_es.text import owner_id
+from tests.backstage import admin_of
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +73,9 @@ def report(result: Result) -> dict[str, Any]:
 def documents(deployment: Platform, user: str | None, kind: str = "episodic") -> dict[str, Any]:
     """Everything of one user in an index, by corpus id, with its sequence number."""
     index = alias(deployment.settings.prefix, kind)
-    es = deployment.service()
+    es = admin_of(deployment)
     es.indices.refresh(index=index)
-    query: dict[str, Any] = {"term": {"user_id": user}} if user else {"match_all": {}}
+    query: dict[str, Any] = {"term": {"owner_id": owner_id(user)}} if user else {"match_all": {}}
     answer = es.search(index=index, query=query, size=1_000, seq_no_primary_term=True)
     return {
         hit["_source"]["external_id"]: hit["_source"] | {"_seq_no": hit["_seq_no"]}

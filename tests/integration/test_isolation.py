@@ -33,6 +33,7 @@ from memory_es.store import Store
 from memory_es.text import document_id, identity, owner_id, routing, usage_id
 from memory_es.usage import Touch, apply_touches
 from tests.attacks import ALONE, FORBIDDEN, HOSTILE, READS, Probe, filled
+from tests.backstage import admin_of
 
 NewPlatform = Callable[..., Platform]
 PLAIN = [name for name, recipe in RECIPES.items() if not recipe.rerank]
@@ -52,9 +53,7 @@ def platform(new_platform: NewPlatform, request: pytest.FixtureRequest) -> Platf
 @pytest.fixture(scope="module")
 def service(platform: Platform) -> Elasticsearch:
     """An administrator's client on this deployment."""
-    admin = platform.admin()
-    assert admin is not None
-    return admin
+    return admin_of(platform)
 
 
 @dataclass

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from elasticsearch.helpers import pack_dense_vector
 
-from memory_es import Memory, Platform, Settings, indices, node
+from memory_es import Memory, Platform, Settings, node
 from memory_es.errors import InvalidInput, ModelError, SetupError, Unavailable
 from memory_es.models import Embedder, Reranker, Vectors
+from memory_es.placement import alias
 from memory_es.queries import (
     RANK_CONSTANT,
     RECIPES,
     active_legs,
-    alias,
     recipe_named,
     searches,
 )
@@ -33,6 +33,7 @@ from memory_es.schema import Kind
 from memory_es.store import Store
 from memory_es.text import routing
 from memory_es.usage import Touch, apply_touches
+from tests.backstage import admin_of, remove
 from tests.proxy import Asked, Proxy, Reply
 
 NewPlatform = Callable[..., Platform]
@@ -535,12 +536,10 @@ def test_a_failing_reranker_leaves_the_fused_order_and_says_so(
     assert {hit.rerank for hit in result.hits} == {None}
 
 
-def behind(door: Proxy, running_node: node.NodeInfo, platform: Platform) -> Settings:
+def behind(door: Proxy, platform: Platform) -> Settings:
     """Settings of the same deployment, reached through a proxy."""
     return Settings(
         elasticsearch_url=door.url,
-        elasticsearch_username=running_node.username,
-        elasticsearch_password=running_node.password,
         state_dir=platform.settings.state_dir,
         prefix=platform.settings.prefix,
     )
@@ -550,7 +549,7 @@ def behind(door: Proxy, running_node: node.NodeInfo, platform: Platform) -> Sett
 def mutilated(new_platform: NewPlatform) -> Platform:
     """A deployment whose semantic index has no ``passages``, and no facts yet."""
     platform = new_platform()
-    service, name = platform.service(), alias(platform.settings.prefix, "semantic")
+    service, name = admin_of(platform), alias(platform.settings.prefix, "semantic")
     [body] = service.indices.get(index=name).body.values()
     settings = body["settings"]["index"]
     kept = ("analysis", "number_of_shards", "final_pipeline")
@@ -609,7 +608,7 @@ def test_a_shard_that_fails_with_http_200_degrades_the_answer(
 
     new_memory(platform, user).remember("Rowan keeps bees on the roof")
     with Proxy(running_node.url, amend=amend) as door:
-        memory = sibling(behind(door, running_node, platform)).for_user(user)
+        memory = sibling(behind(door, platform)).for_user(user)
         whole = memory.recall("who keeps bees?", touch=False)
         assert whole.degraded == ()
         failing.add(0)
@@ -630,7 +629,7 @@ def test_a_missing_index_is_an_error_and_not_a_shorter_list(
     platform = new_platform()
     memory = new_memory(platform, user)
     memory.remember("Saw the bees today")
-    platform.service().indices.delete(index=f"{platform.settings.prefix}-semantic-000001")
+    admin_of(platform).indices.delete(index=f"{platform.settings.prefix}-semantic-000001")
     with pytest.raises(SetupError) as caught:
         memory.recall("bees")
     assert caught.value.code == "not_initialised"
@@ -641,7 +640,7 @@ def test_elasticsearch_down_is_an_error_and_never_an_empty_list(
 ) -> None:
     new_memory(platform, user).remember("Rowan keeps bees on the roof")
     with Proxy(running_node.url) as door:
-        memory = sibling(behind(door, running_node, platform)).for_user(user)
+        memory = sibling(behind(door, platform)).for_user(user)
         assert memory.recall("bees", touch=False).hits
         door.stop()
         for recipe in PLAIN:
@@ -767,7 +766,7 @@ def test_the_hosts_zone_does_not_matter(memory: Memory, shell: dict[str, str]) -
 
 
 def used(platform: Platform, user: str, kind: Kind, id_: str, times: int, when: datetime) -> None:
-    rows = Store(platform.service(), platform.settings.prefix)
+    rows = Store(platform.service(), platform.placement)
     apply_touches(rows, {Touch(user, kind, id_): times}, when)
 
 
@@ -919,7 +918,7 @@ def test_what_has_expired_is_hidden(
 def test_what_was_superseded_is_hidden_unless_asked_for(platform: Platform, memory: Memory) -> None:
     old = memory.remember("My favourite striker is Nadia", kind="semantic")
     new = memory.remember("My favourite striker is Imani", kind="semantic")
-    platform.service().update(
+    admin_of(platform).update(
         index=alias(platform.settings.prefix, "semantic"),
         id=str(old.id),
         routing=routing(memory.user_id),
@@ -954,7 +953,7 @@ def test_the_searches_shown_are_those_that_pure_functions_build(
     result = at_now.recall(question, 7, recipe=recipe, filters=filters, touch=False)
     built = searches(
         RecallRequest(query=question, k=7, recipe=recipe, filters=Filters(**filters), touch=False),
-        prefix=platform.settings.prefix,
+        placement=platform.placement,
         user_id=chatty.user_id,
         languages=platform.settings.languages,
         vector=pack_dense_vector(platform.embedder().query(question))
@@ -1139,7 +1138,7 @@ def minilm_platform(
     with Platform(settings) as platform:
         platform.init()
         yield platform
-        indices.remove(platform.service(), settings.prefix)
+    remove(platform)
 
 
 def test_an_embedding_model_by_folder_serves_from_end_to_end(

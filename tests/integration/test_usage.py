@@ -12,16 +12,18 @@ from typing import Any
 
 import elasticsearch
 import pytest
+from elasticsearch import Elasticsearch
 
 from memory_es import Memory, Platform
 from memory_es.documents import UsageRow
 from memory_es.errors import Conflict, MemoryEsError
-from memory_es.placement import alias
+from memory_es.placement import Placement, alias
 from memory_es.requests import WriteResult
 from memory_es.schema import OWNED, Kind
-from memory_es.store import Creation, Reference, Store
-from memory_es.text import routing
+from memory_es.store import Reference, Store
+from memory_es.text import owner_id, routing, usage_id
 from memory_es.usage import Touch, UsageRecorder, apply_touches
+from tests.backstage import admin_of
 from tests.doubles import HashingEmbedder
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -31,9 +33,9 @@ class Desk:
     """The service's view of usage rows and of the memories themselves."""
 
     def __init__(self, platform: Platform) -> None:
-        self.es = platform.service()
+        self.es = admin_of(platform)
         self.prefix = platform.settings.prefix
-        self.store = Store(platform.service(), self.prefix)
+        self.store = Store(platform.service(), platform.placement)
 
     def row(self, touch: Touch) -> UsageRow | None:
         found = self.store.fetch([touch.reference]).get(touch.reference)
@@ -42,7 +44,9 @@ class Desk:
     def version(self, touch: Touch) -> int:
         """How often the row has been written."""
         answer = self.es.get(
-            index=alias(self.prefix, "usage"), id=touch.id, routing=routing(touch.user_id)
+            index=alias(self.prefix, "usage"),
+            id=touch.reference.id,
+            routing=touch.reference.routing,
         )
         return int(answer["_version"])
 
@@ -52,7 +56,7 @@ class Desk:
         self.es.indices.refresh(index=names)
         answer = self.es.search(
             index=names,
-            query={"term": {"user_id": user}},
+            query={"term": {"owner_id": owner_id(user)}},
             size=1_000,
             version=True,
             seq_no_primary_term=True,
@@ -127,8 +131,8 @@ def test_hits_of_the_catalog_are_not_counted(
     assert {hit.id for hit in found} == {entry.id, episode.id}
     drain(platform)
     index = alias(platform.settings.prefix, "usage")
-    platform.service().indices.refresh(index=index)
-    rows = platform.service().search(index=index)["hits"]["hits"]
+    admin_of(platform).indices.refresh(index=index)
+    rows = admin_of(platform).search(index=index)["hits"]["hits"]
     assert [row["_id"] for row in rows] == [episode.id]
 
 
@@ -230,17 +234,17 @@ def test_usage_rows_are_read_by_their_owner_and_written_by_no_user(
     assert own.fetch([touch.reference])[touch.reference].source["use_count"] == 7
     assert thief.fetch([touch.reference]) == {}
     row = {"use_count": 999_999, "pinned": True, "kind": "episodic"}
-    index = alias(desk.prefix, "usage")
+    index, row_id = alias(desk.prefix, "usage"), touch.reference.id
     for key in (own, thief):
         client = key._client
         with pytest.raises(elasticsearch.AuthorizationException):
             client.create(index=index, id="new", document=row, routing=routing(memory.user_id))
         with pytest.raises(elasticsearch.AuthorizationException):
-            client.index(index=index, id=touch.id, document=row, routing=routing(memory.user_id))
+            client.index(index=index, id=row_id, document=row, routing=routing(memory.user_id))
         with pytest.raises(elasticsearch.AuthorizationException):
-            client.update(index=index, id=touch.id, doc=row, routing=routing(memory.user_id))
+            client.update(index=index, id=row_id, doc=row, routing=routing(memory.user_id))
         with pytest.raises(elasticsearch.AuthorizationException):
-            client.delete(index=index, id=touch.id, routing=routing(memory.user_id))
+            client.delete(index=index, id=row_id, routing=routing(memory.user_id))
     assert desk.version(touch) == 1
 
 
@@ -381,7 +385,7 @@ def test_what_could_not_be_written_is_kept_for_the_next_time(
 ) -> None:
     touch = made_up(user)
     wrong_password = platform.client().options(basic_auth=("elastic", "wrong"))
-    refused = UsageRecorder(Store(wrong_password, desk.prefix), lambda: NOW, interval=3_600)
+    refused = UsageRecorder(Store(wrong_password, platform.placement), lambda: NOW, interval=3_600)
     refused.add([touch, touch])
     for _ in range(2):
         with pytest.raises(MemoryEsError):
@@ -397,34 +401,37 @@ def test_what_could_not_be_written_is_kept_for_the_next_time(
 
 @pytest.mark.parametrize("cause", ["refused", "not initialised"])
 def test_closing_ends_quietly_when_the_rows_cannot_be_written(
-    cause: str, platform: Platform, desk: Desk, user: str
+    cause: str, platform: Platform, service: Elasticsearch, user: str
 ) -> None:
     if cause == "refused":
-        store = Store(platform.client().options(basic_auth=("elastic", "wrong")), desk.prefix)
+        store = Store(
+            platform.client().options(basic_auth=("elastic", "wrong")), platform.placement
+        )
     else:
-        store = Store(platform.service(), "neverinstalled")
+        store = Store(platform.service(), Placement("neverinstalled", "dls"))
     recorder = UsageRecorder(store, lambda: NOW, interval=3_600)
     recorder.add([made_up(user)])
     recorder.close()
-    assert not platform.service().indices.exists(index="neverinstalled-usage")
+    assert not service.indices.exists(index="neverinstalled-usage")
 
 
-def test_the_reference_of_a_touch_is_its_memorys_id_and_shard(user: str) -> None:
-    touch = made_up(user)
-    assert touch.reference == Reference("usage", touch.id, routing(user))
-
-
-def test_a_row_of_another_owner_under_the_same_id_is_neither_counted_nor_taken(
-    platform: Platform, user: str
+def test_the_row_of_a_touch_lies_on_its_memorys_shard_under_an_id_bound_to_its_owner(
+    user: str,
 ) -> None:
-    desk = Desk(platform)
-    theirs = Touch("somebody else", Kind.SEMANTIC, "ab" * 20)
-    planted = UsageRow(
-        owner={"api_key": {"metadata": {"user_id": user}}}, kind=Kind.SEMANTIC, use_count=7
-    )
-    reference = Reference("usage", theirs.id, routing(theirs.user_id))
-    desk.store.create([Creation(reference, planted.model_dump(mode="json"))])
-    left = {theirs: 1}
-    apply_touches(desk.store, left, NOW)
-    assert not left
-    assert desk.row(theirs) == planted
+    touch = made_up(user)
+    assert touch.reference == Reference("usage", usage_id(routing(user), touch.id), routing(user))
+    other = Touch("somebody else", touch.kind, touch.id)
+    assert other.reference.id != touch.reference.id
+
+
+def test_who_learns_a_memorys_id_cannot_occupy_its_row(desk: Desk, user: str) -> None:
+    theirs = Touch("somebody else", Kind.SEMANTIC, os.urandom(20).hex())
+    thief = Touch(user, Kind.SEMANTIC, theirs.id)
+    apply_touches(desk.store, {thief: 7}, NOW)
+    apply_touches(desk.store, {theirs: 1}, NOW)
+    rows = [desk.row(touch) for touch in (theirs, thief)]
+    assert [row.use_count for row in rows if row] == [1, 7]
+    assert [row.owner for row in rows if row] == [
+        {"api_key": {"metadata": {"owner_id": owner_id(touch.user_id)}}}
+        for touch in (theirs, thief)
+    ]

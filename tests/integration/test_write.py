@@ -23,7 +23,8 @@ from memory_es.placement import alias
 from memory_es.requests import RecallResult, WriteResult
 from memory_es.schema import MAX_METADATA_DEPTH, MAX_TURN, NewCatalogEntry, NewFact
 from memory_es.store import Reference, Store
-from memory_es.text import routing, user_secret
+from memory_es.text import owner_id, routing, user_secret
+from tests.backstage import admin_of
 from tests.doubles import BlankEmbedder, FailingEmbedder, HashingEmbedder
 
 ZERO_WIDTH = "\u200b"
@@ -34,7 +35,7 @@ class Shelf:
     """One user's documents, as the service sees them behind the scenes."""
 
     def __init__(self, platform: Platform, user: str) -> None:
-        self.es = platform.service()
+        self.es = admin_of(platform)
         self.user = user
         self.prefix = platform.settings.prefix
 
@@ -61,7 +62,9 @@ class Shelf:
         if kind == "*":
             names = [alias(self.prefix, own) for own in ("episodic", "semantic", "procedural")]
         self.es.indices.refresh(index=names)
-        return int(self.es.count(index=names, query={"term": {"user_id": self.user}})["count"])
+        return int(
+            self.es.count(index=names, query={"term": {"owner_id": owner_id(self.user)}})["count"]
+        )
 
     def plant(self, kind: str, id_: str, owner: str, route: str, text: str) -> None:
         """A document of any owner under any id: only the service can do that."""
@@ -71,7 +74,7 @@ class Shelf:
             id=id_,
             routing=route,
             document={
-                "owner": {"api_key": {"metadata": {"user_id": owner}}},
+                "owner": {"api_key": {"metadata": {"owner_id": owner_id(owner)}}},
                 "kind": kind,
                 "text": text,
                 "content_hash": "planted",
@@ -283,7 +286,7 @@ def test_w13_a_strangers_document_under_a_facts_id_fails_the_write_and_stays_as_
         index=alias(shelf.prefix, "semantic"), id=id_, routing=routing(memory.user_id)
     )
     assert planted["_source"]["text"] == "planted"
-    assert planted["_source"]["owner"]["api_key"]["metadata"]["user_id"] == stranger
+    assert planted["_source"]["owner"]["api_key"]["metadata"]["owner_id"] == owner_id(stranger)
     assert planted["_version"] == 1
     # in words that make another id it can be said
     assert memory.remember(f"Is {text}", "semantic").status == "created"
@@ -378,7 +381,7 @@ def test_w7_an_owner_in_the_metadata_is_metadata(
     assert hit.fields["metadata"] == forged
 
 
-@pytest.mark.parametrize("field", ["owner", "user_id", "pinned", "superseded_by", "embedding"])
+@pytest.mark.parametrize("field", ["owner", "owner_id", "pinned", "superseded_by", "embedding"])
 def test_fields_that_are_not_the_callers_are_refused_by_name(field: str, memory: Memory) -> None:
     with pytest.raises(InvalidInput) as refused:
         memory.remember("hello", **{field: "u2"})
@@ -967,7 +970,7 @@ def test_w21_after_a_partial_update_a_memory_is_still_found_by_its_vectors(
         ]
     )
     before = [shelf.get(result) for result in results]
-    service = Store(platform.service(), platform.settings.prefix)
+    service = Store(platform.service(), platform.placement)
     for result in results:
         assert result.kind
         assert result.id
