@@ -52,8 +52,9 @@ def service_password(settings: Settings) -> SecretStr | None:
     )
 
 
-def make_service_password(settings: Settings) -> SecretStr:
-    """A new password for the service account, kept in the state folder.
+def make_service_password(settings: Settings, *, replace: bool = False) -> SecretStr:
+    """A new password for the service account, kept in the state folder. Of many that make the
+    first one at once, all get the same.
 
     Raises:
         SetupError: the password comes from the environment or a secret store: it is changed there.
@@ -65,9 +66,9 @@ def make_service_password(settings: Settings) -> SecretStr:
             remedy="Change it there (MEMORY_ES_SERVICE_PASSWORD or the secret store), then run"
             " `memory-es init --rotate`",
         )
-    password = secrets.token_urlsafe(32)
-    write_private(_service_path(settings), password)
-    return SecretStr(password)
+    path = _service_path(settings)
+    write_private(path, secrets.token_urlsafe(32), exclusive=not replace)
+    return SecretStr(path.read_text("utf-8").strip())
 
 
 def _service_path(settings: Settings) -> Path:

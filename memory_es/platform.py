@@ -67,9 +67,14 @@ class Platform(Deployment):
     def _install_account(self, admin: Elasticsearch, *, rotate: bool) -> list[str]:
         password = keyring.service_password(self.settings)
         given = self.settings.service_password or self.settings.secret_command
-        if password is None or (rotate and not given):
-            if password is None and not rotate and service_account.exists(admin, self.placement):
+        if rotate and not given:
+            password = keyring.make_service_password(self.settings, replace=True)
+        elif password is None and service_account.exists(admin, self.placement):
+            # whoever makes the account keeps its password first: look again
+            password = keyring.service_password(self.settings)
+            if password is None:
                 raise service_account.password_unknown(self.placement)
+        elif password is None:
             password = keyring.make_service_password(self.settings)
         changes = service_account.install(
             admin, self.placement, password=password.get_secret_value(), rotate=rotate

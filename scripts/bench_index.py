@@ -4,7 +4,7 @@
   client's `elasticsearch.helpers.bulk` with the very same bodies;
 - with embedding: our write path against encoding the same texts and nothing else.
 
-    .venv/bin/python scripts/bench_index.py [--documents 20000] [--embedded 1000]
+    .venv/bin/python -m scripts.bench_index [--documents 20000] [--embedded 1000]
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 from elasticsearch import helpers
-from throwaway import throwaway
 
 from memory_es import Platform
 from memory_es.models import Embedder, Vectors, unit
 from memory_es.placement import alias
 from memory_es.schema import Kind, NewFact
 from memory_es.text import routing
+from scripts.throwaway import throwaway
 
 SEED = 20_261_130
 ROUNDS = 3

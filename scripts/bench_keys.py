@@ -1,6 +1,6 @@
 """What keys and users' own indices cost: minting on demand, revoking, a shard a user.
 
-.venv/bin/python scripts/bench_keys.py [--mints 200] [--users 200]
+.venv/bin/python -m scripts.bench_keys [--mints 200] [--users 200]
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
-from throwaway import throwaway
 
 from memory_es import Platform
+from scripts.throwaway import throwaway
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -27,23 +28,19 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 def keys(platform: Platform, mints: int) -> dict[str, float]:
-    """Minting a key of 15 minutes for a known user, as a server does it, and ending a user's keys."""
+    """Minting a key of 15 minutes for a known user, as a server does, and ending a user's keys."""
     users = platform.users()
     names = [f"user {number}" for number in range(20)]
     for name in names:
         users.add(name)
 
-    def mint(number: int) -> Callable[[], object]:
-        return lambda: users.mint(
-            names[number % len(names)], issued_by="bench", expiration="15m", purpose="on demand"
-        )
-
-    for number in range(20):
-        mint(number)()
+    mint = partial(users.mint, issued_by="bench", expiration="15m", purpose="on demand")
+    for name in names:
+        mint(name)
     gc.disable()
-    minted = [milliseconds(mint(number)) for number in range(mints)]
+    minted = [milliseconds(partial(mint, names[n % len(names)])) for n in range(mints)]
     gc.enable()
-    revoked = [milliseconds(lambda name=name: users.revoke(name)) for name in names[:10]]
+    revoked = [milliseconds(partial(users.revoke, name)) for name in names[:10]]
     return {
         "mint_p50_ms": round(float(np.percentile(minted, 50)), 1),
         "mint_p95_ms": round(float(np.percentile(minted, 95)), 1),
@@ -56,7 +53,7 @@ def heap(platform: Platform) -> int:
     seen = []
     for _ in range(10):
         stats = platform.service().nodes.stats(metric="jvm")["nodes"]
-        seen.append(sum(node["jvm"]["mem"]["heap_used_in_bytes"] for node in stats.values()))
+        seen.append(sum(int(node["jvm"]["mem"]["heap_used_in_bytes"]) for node in stats.values()))
         time.sleep(0.5)
     return min(seen)
 
@@ -67,7 +64,7 @@ def shards(platform: Platform, count: int) -> dict[str, float]:
     added = []
     for number in range(count):
         name = f"user {number}"
-        added.append(milliseconds(lambda name=name: platform.mint(name)))
+        added.append(milliseconds(partial(platform.mint, name)))
         platform.for_user(name).remember("drinks tea", kind="semantic")
     state = platform.service().cluster.stats()["indices"]["shards"]["total"]
     return {

@@ -1,7 +1,7 @@
 """Recall against its floor, as ratios from one run: our whole `recall` over the memories of one
 user, against the bare `_msearch` of the same body plus embedding the query.
 
-    .venv/bin/python scripts/bench_recall.py [--memories 10000] [--queries 200]
+    .venv/bin/python -m scripts.bench_recall [--memories 10000] [--queries 200]
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 from elasticsearch import Elasticsearch
-from throwaway import throwaway
 
 from memory_es import Memory, Platform
 from memory_es.models import Embedder, Vectors, unit
 from memory_es.schema import NewEpisode
+from scripts.throwaway import throwaway
 
 SEED = 20_261_130
 _WORDS = ("garden", "violin", "harbour", "ticket", "sister", "kettle", "river", "market", "coffee")

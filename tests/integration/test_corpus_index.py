@@ -291,7 +291,7 @@ def test_a_user_without_a_key_is_refused_before_anything_is_written(
     )
     result = index(file)
     assert isinstance(result.exception, MemoryEsError)
-    assert result.exception.code == "no_key"
+    assert result.exception.code == "unknown_user"
     assert "users add" in str(result.exception)
     assert documents(deployment, owner.user_id) == {}
 

@@ -106,7 +106,7 @@ def test_a_recall_counts_each_of_its_hits_once_behind_the_call(
     assert (row.use_count, row.kind, row.pinned) == (1, Kind.SEMANTIC, False)
     assert row.last_used_at
     assert started <= row.last_used_at <= datetime.now(UTC)
-    assert row.owner["api_key"]["metadata"]["user_id"] == memory.user_id
+    assert row.owner["api_key"]["metadata"]["owner_id"] == owner_id(memory.user_id)
     assert desk.row(touch_of(memory, missed)) is None
 
 
@@ -133,7 +133,7 @@ def test_hits_of_the_catalog_are_not_counted(
     index = alias(platform.settings.prefix, "usage")
     admin_of(platform).indices.refresh(index=index)
     rows = admin_of(platform).search(index=index)["hits"]["hits"]
-    assert [row["_id"] for row in rows] == [episode.id]
+    assert [row["_id"] for row in rows] == [touch_of(memory, episode).reference.id]
 
 
 def test_twenty_threads_of_recalls_lose_no_count(platform: Platform, memory: Memory) -> None:

@@ -151,7 +151,14 @@ def test_the_service_password_is_made_once_and_kept_by_prefix(
     assert len(made.get_secret_value()) > 40
     assert mode(settings.state_dir / "service" / "team") == 0o600
     assert service_password(Settings.load(state_dir=tmp_path / "state", prefix="other")) is None
-    assert make_service_password(settings) != made
+    assert make_service_password(settings) == made
+    assert make_service_password(settings, replace=True) != made
+
+
+def test_many_that_make_the_first_password_agree_on_one(settings: Settings) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = set(pool.map(lambda _: make_service_password(settings), range(16)))
+    assert len(made) == 1
 
 
 def test_a_given_service_password_wins_and_is_not_replaced(settings: Settings) -> None:
