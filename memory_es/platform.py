@@ -65,6 +65,8 @@ class Platform(Deployment):
         return changes + indices.install(self.service(), settings, layout)
 
     def _install_account(self, admin: Elasticsearch, *, rotate: bool) -> list[str]:
+        # on a new cluster another host's first call may be making the security index: 503 till then
+        admin = admin.options(max_retries=10)
         password = keyring.service_password(self.settings)
         given = self.settings.service_password or self.settings.secret_command
         if rotate and not given:

@@ -48,7 +48,7 @@ def role(placement: Placement) -> dict[str, Any]:
         },
         {
             "names": [f"{placement.prefix}-audit", f"{placement.prefix}-audit-*"],
-            "privileges": [*_SET_UP, "create_doc", "read", "maintenance"],
+            "privileges": [*_SET_UP, "create_doc"],
         },
         {
             "names": [f"{placement.prefix}{EVALUATION}*"],

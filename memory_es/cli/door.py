@@ -18,6 +18,8 @@ def read_settings() -> Settings:
 
     settings = Settings.load()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(name)s %(message)s")
+    if settings.log_level in {"WARNING", "ERROR"}:  # its attempts are not worth a line each
+        logging.getLogger("elastic_transport").setLevel(logging.ERROR)
     if settings.isolation == INSECURE:
         say(
             "warning: --insecure-single-user: no keys, no isolation, no stamp. Whoever reaches this"

@@ -51,12 +51,13 @@ def test_every_command_and_snippet_of_the_readme_runs_as_written(
             command, cwd=ROOT, env=own_state, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        assert done.stdout.strip()
+        assert done.stdout.strip() or ">" in text
         if text == "./scripts/quickstart":
             for recipe in ("bm25", "lexical", "dense", "hybrid"):
                 assert re.search(rf"{recipe} .*0\.\d\d\d", done.stdout)
         if language == "python":
             assert "I moved to Leeds in May" in done.stdout.splitlines()[0]
+    (ROOT / "sarah.key.json").unlink()
     for file in set(ROOT.glob("runs/*")) - runs_before:
         file.unlink()
     assert "MEMORY_ES_STATE_DIR" not in os.environ

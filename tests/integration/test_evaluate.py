@@ -394,9 +394,8 @@ def test_a_run_with_holes_is_an_error_and_leaves_nothing_behind(
 # --- from the shell -------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("running_node")
 def test_a_shell_prints_one_object_and_writes_it_to_a_file(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], platform: Platform, tmp_path: Path
 ) -> None:
     data = write_suite(tmp_path / "by shell", CORPUS, QUERIES)
     done = subprocess.run(
@@ -404,7 +403,7 @@ def test_a_shell_prints_one_object_and_writes_it_to_a_file(
             *(Path(sys.executable).with_name("memory-es"), "eval", "run", "--data", data, "--json"),
             *("--recipe", "bm25", "--recipe", "hybrid", "--out", tmp_path / "runs"),
         ],
-        env=environment,
+        env=environment | {"MEMORY_ES_PREFIX": platform.settings.prefix},
         capture_output=True,
         text=True,
         check=False,

@@ -562,6 +562,7 @@ def mutilated(new_platform: NewPlatform) -> Platform:
         mappings=body["mappings"],
         settings={key: settings[key] for key in kept},
     )
+    platform.init()  # the template again, for indices to come
     return platform
 
 

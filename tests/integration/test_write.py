@@ -17,12 +17,13 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from memory_es import Memory, Platform, node
+from memory_es.changes import Changes
 from memory_es.compose import Item, memory_id
 from memory_es.errors import Conflict, InvalidInput
 from memory_es.placement import alias
 from memory_es.requests import RecallResult, WriteResult
 from memory_es.schema import MAX_METADATA_DEPTH, MAX_TURN, NewCatalogEntry, NewFact
-from memory_es.store import Reference, Store
+from memory_es.store import Reference
 from memory_es.text import owner_id, routing, user_secret
 from tests.backstage import admin_of
 from tests.doubles import BlankEmbedder, FailingEmbedder, HashingEmbedder
@@ -970,15 +971,16 @@ def test_w21_after_a_partial_update_a_memory_is_still_found_by_its_vectors(
         ]
     )
     before = [shelf.get(result) for result in results]
-    service = Store(platform.service(), platform.placement)
+    changes = Changes(platform.service(), platform.placement)
     for result in results:
         assert result.kind
         assert result.id
         reference = Reference(result.kind, result.id, routing(memory.user_id))
-        seen = service.fetch([reference])[reference]
-        service.update(reference, {"claimed_by": "a test"}, seen, refresh=True)
+        [mine] = memory.owned([result.id])
+        assert mine.reference == reference
+        mine.update(changes, {"claimed_by": "a test"})
         with pytest.raises(Conflict):
-            service.update(reference, {"claimed_by": "a late one"}, seen)
+            mine.update(changes, {"claimed_by": "a late one"})
     for result, document in zip(results, before, strict=True):
         assert shelf.get(result) == document | {"claimed_by": "a test"}
         assert shelf.raw(result)["_version"] == 2
