@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests import leaks
 
 _STATE = "MEMORY_ES_TEST_STATE"
 #: Nodes beside the one with a trial licence, each in a folder below its state folder.
@@ -22,7 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The controller names the run's state folder; its workers inherit the environment."""
+    """The controller names the run's state folder; its workers inherit the environment. Everything
+    that is logged at DEBUG goes to a file of the process, which the controller searches at the
+    end."""
     if not hasattr(config, "workerinput"):
         for name in list(os.environ):
             if name.startswith(("ELASTICSEARCH_", "MEMORY_ES_")):
@@ -30,6 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ[_STATE] = tempfile.mkdtemp(prefix="memory_es_tests_")
         Path(os.environ[_STATE]).chmod(0o711)  # the node's unprivileged user must get through
+    leaks.log_everything(Path(os.environ[_STATE]))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """CASEBOOK I8: no memory text and no secret in any line that the run has logged."""
+    if not hasattr(session.config, "workerinput"):
+        found = leaks.in_logs(Path(os.environ[_STATE]))
+        if found:
+            sys.stderr.write("\nLEAKED INTO A LOG:\n" + "\n".join(found) + "\n")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

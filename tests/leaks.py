@@ -1,0 +1,84 @@
+"""What the run has logged, searched for what must never be logged (CASEBOOK I8)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote_plus
+
+from elasticsearch import Elasticsearch, helpers
+
+from memory_es.placement import Placement
+
+#: Shorter texts are found in anything.
+LEAST = 12
+_SHOWN = 20
+#: Lines about requests whose path has nothing but names and ids: nearly all.
+_HARMLESS = re.compile(
+    r"elastic_transport\.transport [A-Z]+ http://[\w.:-]+/[\w./*,?&=:-]* \[status:\S+ duration:\S+\]"
+    r"|urllib3\.connectionpool http://\S+ \"[A-Z]+ [\w./*,?&=:-]+ HTTP/1\.1\" \d+ \S+"
+)
+_CREDENTIAL = re.compile(r"\b(?:ApiKey|Basic|Bearer) [A-Za-z0-9+/=_-]{16,}")
+
+
+def log_everything(state: Path) -> None:
+    """From here on every record of this process, at DEBUG, goes to a file of its own."""
+    folder = state / "logged"
+    folder.mkdir(exist_ok=True)
+    handler = logging.FileHandler(
+        folder / f"{os.getpid()}.log", encoding="utf-8", errors="backslashreplace"
+    )
+    handler.setFormatter(logging.Formatter("%(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+
+
+def note_texts(state: Path, admin: Elasticsearch, placement: Placement) -> None:
+    """Keep the texts of a deployment that is about to be removed, to look for them at the end."""
+    if not admin.indices.exists(index=placement.index("catalog")):
+        return
+    folder = state / "texts"
+    folder.mkdir(exist_ok=True)
+    hits = helpers.scan(
+        admin, index=f"{placement.prefix}-*", query={"_source": ["text"]}, size=2_000
+    )
+    texts = {hit["_source"].get("text") for hit in hits}
+    kept = [text for text in texts if isinstance(text, str) and len(text) >= LEAST]
+    (folder / f"{placement.prefix}.json").write_text(json.dumps(kept))
+
+
+def in_logs(state: Path) -> list[str]:
+    """What was found, a line each, without the secret itself."""
+    texts = {
+        text[:200] for file in state.rglob("texts/*.json") for text in json.loads(file.read_text())
+    }
+    secrets = set(_secrets(state))
+    found: dict[str, None] = {}
+    for file in (*state.glob("logged/*.log"), *state.rglob("logs/*.log")):
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if _HARMLESS.fullmatch(line.rstrip("\n")):
+                    continue
+                for form in {line, unquote_plus(line)}:
+                    if _CREDENTIAL.search(form) or any(secret in form for secret in secrets):
+                        found[f"{file.name}: a secret, by {line.split(' ')[0]}"] = None
+                    for text in texts:
+                        if text in form:
+                            found[f"{file.name}: {text[:40]!r}, by {line.split(' ')[0]}"] = None
+    return list(found)[:_SHOWN]
+
+
+def _secrets(state: Path) -> Iterator[str]:
+    """Every secret of the run that is kept anywhere below its state folder."""
+    for file in state.rglob("users/**/*.json"):
+        kept = json.loads(file.read_text("utf-8"))
+        yield from (str(kept[name]) for name in ("api_key", "id_secret") if kept.get(name))
+    for file in state.rglob("credentials.json"):
+        yield str(json.loads(file.read_text("utf-8"))["password"])
+    for file in (*state.rglob("service/*"), *state.rglob("secret")):
+        yield file.read_text("utf-8").strip()
