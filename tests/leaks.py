@@ -19,7 +19,8 @@ LEAST = 12
 _SHOWN = 20
 #: Lines about requests whose path has nothing but names and ids: nearly all.
 _HARMLESS = re.compile(
-    r"elastic_transport\.transport [A-Z]+ http://[\w.:-]+/[\w./*,?&=:-]* \[status:\S+ duration:\S+\]"
+    r"elastic_transport\.transport [A-Z]+ http://[\w.:-]+/[\w./*,?&=:-]*"
+    r" \[status:\S+ duration:\S+\]"
     r"|urllib3\.connectionpool http://\S+ \"[A-Z]+ [\w./*,?&=:-]+ HTTP/1\.1\" \d+ \S+"
 )
 _CREDENTIAL = re.compile(r"\b(?:ApiKey|Basic|Bearer) [A-Za-z0-9+/=_-]{16,}")
