@@ -80,9 +80,7 @@ def install(
         try:
             user = admin.security.get_user(username=account)[account]
         except elasticsearch.NotFoundError:
-            admin.security.put_user(
-                username=account, password=password, roles=[account], refresh="wait_for"
-            )
+            admin.security.put_user(username=account, password=password, roles=[account])
             return [*changes, f"service account {account}"]
         if user["roles"] != [account] or not user["enabled"]:
             admin.security.put_user(username=account, roles=[account], enabled=True)
