@@ -6,6 +6,7 @@ The only place where the client's errors become ours. Memories that exist are ch
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from memory_es.queries import Search
 from memory_es.text import owner_id, routing
 
 _RETRY_STATUS = (429, 502, 503, 504)
+#: At DEBUG this logger writes whole requests and answers: memory texts, new keys. It does not
+#: propagate, but whoever attaches a handler to it (as pytest does) would have them in a log.
+logging.getLogger("elastic_transport.node").disabled = True
 
 
 def connect(url: str, settings: Settings) -> Elasticsearch:

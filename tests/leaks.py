@@ -35,8 +35,10 @@ def log_everything(state: Path) -> None:
     )
     handler.setFormatter(logging.Formatter("%(name)s %(message)s"))
     root = logging.getLogger()
-    root.addHandler(handler)
     root.setLevel(logging.DEBUG)
+    # the second does not propagate, and would write whole requests if it were not switched off
+    for logger in (root, logging.getLogger("elastic_transport.node")):
+        logger.addHandler(handler)
 
 
 def note_texts(state: Path, admin: Elasticsearch, placement: Placement) -> None:

@@ -8,7 +8,10 @@ must find nothing of the victim.
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 import json
+import pkgutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,21 +22,30 @@ from typing import Any
 
 import elasticsearch
 import pytest
+import typer
 from elasticsearch import Elasticsearch
 from pydantic import SecretStr
+from typer.testing import CliRunner
 
+import memory_es
 from memory_es import Memory, Platform, security
+from memory_es.cli import app
 from memory_es.credentials import UserCredentials
 from memory_es.errors import AccessDenied, Conflict, InvalidInput, NotFound
+from memory_es.owned import owned
 from memory_es.placement import Placement
 from memory_es.queries import RECIPES
-from memory_es.requests import Hit, RecallResult
+from memory_es.recall import recall
+from memory_es.requests import Hit, RecallRequest, RecallResult
 from memory_es.schema import OWNED, Kind
-from memory_es.store import Store
+from memory_es.store import Scope, Store
 from memory_es.text import document_id, identity, owner_id, routing, usage_id
+from memory_es.turns import place_turns
 from memory_es.usage import Touch, apply_touches
+from memory_es.write import write
 from tests.attacks import ALONE, FORBIDDEN, HOSTILE, READS, Probe, filled
 from tests.backstage import admin_of
+from tests.doubles import HashingEmbedder
 
 NewPlatform = Callable[..., Platform]
 PLAIN = [name for name, recipe in RECIPES.items() if not recipe.rerank]
@@ -598,6 +610,77 @@ def test_every_key_reads_the_catalog(
 
 
 # --- I1, I2: without a key, or with a bad one -----------------------------------------------
+
+
+def _of_a_scope() -> set[str]:
+    """Every public function of the package that reads or writes for the user of a scope."""
+    found = set()
+    for module in pkgutil.iter_modules(memory_es.__path__):
+        names = vars(importlib.import_module(f"memory_es.{module.name}"))
+        for name, function in names.items():
+            if name.startswith("_") or not inspect.isfunction(function):
+                continue
+            if function.__module__ == f"memory_es.{module.name}" and any(
+                str(parameter.annotation) == "Scope"
+                for parameter in inspect.signature(function).parameters.values()
+            ):
+                found.add(f"{module.name}.{name}")
+    return found
+
+
+def test_i1_every_way_to_read_and_write_refuses_nobody(platform: Platform) -> None:
+    nobody = Scope(Store(platform.service(), platform.placement), None, "secret")
+    now, embedder = datetime.now(UTC), HashingEmbedder()
+    options: dict[str, Any] = {"now": now, "new_id": lambda: "x", "refresh": False}
+    ways: dict[str, Callable[[], Any]] = {
+        "recall.recall": lambda: recall(
+            nobody, embedder, None, RecallRequest(query="tea"), languages=("english",), now=now
+        ),
+        "owned.owned": lambda: owned(nobody, ["0" * 40]),
+        "write.write": lambda: [
+            result.code
+            for result in write(
+                nobody, embedder, [{"text": "tea"}, {"kind": "semantic"}], **options
+            )
+        ],
+        # reads nothing of nobody's: the first turn of a conversation has no turn before it
+        "turns.place_turns": lambda: place_turns(nobody, [], {}),
+    }
+    assert ways.keys() == _of_a_scope()
+    for name in ("recall.recall", "owned.owned"):
+        with pytest.raises(InvalidInput) as caught:
+            ways[name]()
+        assert caught.value.field == "user"
+    assert ways["write.write"]() == ["invalid_input", "invalid_input"]
+    assert ways["turns.place_turns"]() is None
+
+
+def test_i1_every_command_for_a_user_refuses_nobody() -> None:
+    asks = {
+        " ".join(path)
+        for path, command in _commands(typer.main.get_command(app), ())
+        if any(parameter.name in {"user", "user_id"} for parameter in command.params)
+    }
+    assert asks == {
+        "remember",
+        "recall",
+        "users list",
+        "users rotate",
+        "users revoke",
+        "users whoami",
+    }
+    for command in (["recall", "x"], ["remember", "x"], ["users", "whoami"]):
+        done = CliRunner().invoke(app, command, env={"MEMORY_ES_USER": ""})
+        assert isinstance(done.exception, InvalidInput)
+        assert done.exception.field == "user"
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    groups: dict[str, Any] = getattr(command, "commands", {})
+    for name, below in groups.items():
+        yield from _commands(below, (*path, name))
+    if not groups:
+        yield path, command
 
 
 @pytest.mark.parametrize("nobody", ["", " ", "\t", "\u200b", None, 7, b"ann", [], "a\nb", " ann"])
