@@ -1,457 +1,772 @@
-"""Users and their keys: made, listed, rotated, revoked, minted on demand, handed to an agent."""
+"""Users and their keys on the real node: made, listed, rotated, revoked, made on demand, and held
+by an agent that has nothing else."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memory_es import Memory, Platform, Settings, UserCredentials, keyring, security
-from memory_es.errors import AccessDenied, InvalidInput, NotFound, SetupError
-from memory_es.security import KeyInfo
+from memory_es import Platform, Settings, keyring, security
+from memory_es.credentials import UserCredentials
+from memory_es.errors import AccessDenied, InvalidInput, MemoryEsError, NotFound, SetupError
+from memory_es.minted import LIFETIME, MARGIN
+from memory_es.models import Embedder
+from memory_es.text import owner_id
+from tests.backstage import admin_of
 from tests.doubles import HashingEmbedder
+from tests.e2e.conftest import Cli
 
 NewPlatform = Callable[..., Platform]
+MODES = {"dls": "trial", "index": "basic"}
 
 
-@pytest.fixture(scope="module", params=["dls", "index"])
-def platform(new_platform: NewPlatform, request: pytest.FixtureRequest) -> Platform:
-    """A deployment in each way of isolation."""
-    mode = str(request.param)
-    on = "trial" if mode == "dls" else "basic"
-    return new_platform(isolation=mode, on=on, embedder=HashingEmbedder())
-
-
-def live(platform: Platform, user: str) -> list[KeyInfo]:
-    """The user's live keys, those made a moment ago included."""
-    security.settle(platform.service())
-    return [key for key in platform.list_keys(user) if key.state == "live"]
-
-
-def works(platform: Platform, credentials: UserCredentials) -> bool:
-    return security.works(platform.client(), credentials)
-
-
-class Host:
-    """A machine of its own: what it holds, and the command there."""
-
-    def __init__(self, platform: Platform, folder: Path, **variables: str) -> None:
-        chosen = platform.settings
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("MEMORY_ES_")}
-        self.environment = kept | {
-            "MEMORY_ES_STATE_DIR": str(folder),
-            "MEMORY_ES_CACHE_DIR": str(chosen.cache_dir),
-            "MEMORY_ES_PREFIX": chosen.prefix,
-            "MEMORY_ES_ISOLATION": chosen.isolation,
-            **variables,
-        }
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("memory-es")), *arguments]
-        return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False
-        )
+@pytest.fixture(scope="module", params=MODES)
+def either(new_platform: NewPlatform, request: pytest.FixtureRequest) -> Platform:
+    """A deployment under each way of isolation."""
+    return new_platform(isolation=request.param, on=MODES[request.param])
 
 
 @pytest.fixture
-def operator(platform: Platform) -> Host:
-    """The host that made the deployment."""
-    return Host(platform, platform.settings.state_dir)
+def server(either: Platform, embedder: Embedder) -> Iterator[Platform]:
+    """A server process of that deployment: no user's key is kept where it looks for them."""
+    with Platform(either.settings, embedder=embedder) as platform:
+        yield platform
 
 
-# --- add and list ---------------------------------------------------------------------------
+def url_of(platform: Platform) -> str:
+    return str(platform.status()["url"])
 
 
-def test_a_new_key_says_whose_it_is_for_what_and_until_when(platform: Platform, user: str) -> None:
-    before = datetime.now(UTC)
-    credentials, new = platform.add_user(user, issued_by="olga", purpose="phone")
-    assert new
-    [key] = live(platform, user)
-    assert (key.user_id, key.key_id, key.access) == (user, credentials.key_id, "write")
-    assert (key.purpose, key.issued_by) == ("phone", "olga")
-    assert key.expires_at == credentials.expires_at
-    assert key.expires_at is not None
-    assert abs(key.expires_at - before - timedelta(days=90)) < timedelta(minutes=1)
-    assert platform.add_user(user) == (credentials, False)
+def cli_of(platform: Platform) -> Cli:
+    """The command as the operator of a deployment runs it."""
+    settings = platform.settings
+    return Cli(
+        os.environ
+        | {
+            "MEMORY_ES_STATE_DIR": str(settings.state_dir),
+            "MEMORY_ES_PREFIX": settings.prefix,
+            "MEMORY_ES_ISOLATION": settings.isolation,
+            "COLUMNS": "300",  # tables are not folded
+        }
+    )
 
 
-@pytest.mark.parametrize("span", ["0d", "soon", "1w", ""])
-def test_a_bad_expiry_makes_no_key(platform: Platform, user: str, span: str) -> None:
-    if span:
-        with pytest.raises(InvalidInput) as caught:
-            platform.mint(user, expiration=span)
-        assert caught.value.field == "expires"
-        assert live(platform, user) == []
-    else:  # none given: the setting
-        assert platform.mint(user, expiration=span).expires_at is not None
-
-
-def test_a_read_only_key_recalls_and_does_not_remember(platform: Platform, user: str) -> None:
-    platform.add_user(user)
-    platform.for_user(user).remember("I row on Sundays", kind="semantic")
-    reader = platform.for_user(platform.mint(user, access="read"))
-    assert [hit.text for hit in reader.recall("row", recipe="lexical").hits] == ["I row on Sundays"]
-    with pytest.raises(AccessDenied) as caught:
-        reader.remember("I swim too", kind="semantic")
-    assert caught.value.code == "forbidden"
-    assert len(platform.for_user(user).recall("swim", recipe="lexical", touch=False).hits) <= 1
-    assert reader.whoami()["access"] == "read"
-
-
-def test_the_listing_shows_keys_and_never_a_secret(
-    platform: Platform, user: str, operator: Host
-) -> None:
-    credentials, _ = platform.add_user(user, purpose="phone")
+def entry(platform: Platform, key_id: str) -> dict[str, Any]:
+    """A key as the cluster has it."""
     security.settle(platform.service())
-    for arguments in (("users", "list", user), ("users", "list", "--json"), ("users", "list")):
-        done = operator(*arguments)
-        assert done.returncode == 0, done.stderr
-        for secret in (credentials.api_key, credentials.id_secret):
-            assert secret.get_secret_value() not in done.stdout + done.stderr
-    [key] = json.loads(operator("users", "list", user, "--json").stdout)
-    assert key["key_id"] == credentials.key_id
-    assert key["purpose"] == "phone"
-    assert key["created_at"] < key["expires_at"]
-    assert "api_key" not in key
-    assert "There are no keys" in operator("users", "list", f"{user}-unknown").stdout
+    [found] = admin_of(platform).security.get_api_key(id=key_id)["api_keys"]
+    return dict(found)
+
+
+def live(platform: Platform, user: str, purpose: str | None = None) -> list[str]:
+    """Ids of a user's keys that the cluster takes, as an administrator sees them."""
+    security.settle(platform.service())
+    found = admin_of(platform).security.get_api_key(active_only=True)["api_keys"]
+    return [
+        key["id"]
+        for key in found
+        if key["metadata"].get("user_id") == user
+        and key["metadata"].get("deployment") == platform.settings.prefix
+        and purpose in (None, key["metadata"]["purpose"])
+    ]
+
+
+def works(platform: Platform, credentials: UserCredentials) -> bool:
+    """Whether Elasticsearch itself takes a key now."""
+    return security.works(platform.client(), credentials)
+
+
+def secrets_of(credentials: UserCredentials) -> list[str]:
+    """Every spelling of what must not be shown: the key, its secret half, the id secret."""
+    encoded = credentials.api_key.get_secret_value()
+    half = base64.b64decode(encoded).decode().split(":")[1]
+    return [encoded, half, credentials.id_secret.get_secret_value()]
+
+
+def texts(platform: Platform, who: str | UserCredentials, query: str = "tea") -> list[str]:
+    return [hit.text for hit in platform.for_user(who).recall(query, touch=False).hits]
+
+
+def until(days: float) -> Any:
+    """About so many days from now."""
+    return pytest.approx(time.time() + days * 86_400, abs=120)
+
+
+# --- add ------------------------------------------------------------------------------------
+
+
+def test_a_user_added_twice_keeps_one_key(platform: Platform, user: str) -> None:
+    first, new = platform.add_user(user)
+    again, new_again = platform.add_user(user)
+    assert (new, new_again, again) == (True, False, first)
+    assert live(platform, user) == [first.key_id]
+
+
+def test_a_key_says_whose_it_is_who_issued_it_and_for_what(platform: Platform, user: str) -> None:
+    made, _ = platform.add_user(user, issued_by="olga", purpose="phone", access="read")
+    assert entry(platform, made.key_id)["metadata"] == {
+        "user_id": user,
+        "owner_id": owner_id(user),
+        "deployment": platform.settings.prefix,
+        "access": "read",
+        "purpose": "phone",
+        "issued_by": "olga",
+    }
+
+
+def test_a_key_ends_after_ninety_days_unless_told_otherwise(platform: Platform, user: str) -> None:
+    default, _ = platform.add_user(user)
+    short = platform.mint(user, expiration="12h")
+    assert entry(platform, default.key_id)["expiration"] / 1_000 == until(90)
+    assert entry(platform, short.key_id)["expiration"] / 1_000 == until(0.5)
+    assert default.expires_at is not None
+    assert default.expires_at.timestamp() == until(90)
+
+
+def test_the_setting_decides_how_long_keys_are_valid(platform: Platform, user: str) -> None:
+    settings = platform.settings.model_copy(update={"key_expiry": "7d"})
+    with Platform(settings, embedder=platform.embedder()) as other:
+        made, _ = other.add_user(user)
+    assert entry(platform, made.key_id)["expiration"] / 1_000 == until(7)
+
+
+@pytest.mark.parametrize("span", ["soon", "0d", "-1d", "1w", ""])
+def test_a_span_that_is_none_is_refused_and_makes_no_key(
+    platform: Platform, user: str, span: str
+) -> None:
+    platform.mint(user)
+    before = live(platform, user)
+    with pytest.raises(InvalidInput, match="expires"):
+        platform.mint(user, expiration=span or "forever")
+    with pytest.raises(InvalidInput, match="overlap"):
+        platform.rotate_user(user, overlap=span)
+    assert live(platform, user) == before
+
+
+def test_a_kept_key_that_is_over_is_replaced(platform: Platform, user: str) -> None:
+    first, _ = platform.add_user(user)
+    platform.revoke_user(user, first.key_id)
+    keyring.save(platform.settings, first)  # as on a second host, which does not know
+    second, new = platform.add_user(user)
+    assert (new, live(platform, user)) == (True, [second.key_id])
+
+
+# --- access ---------------------------------------------------------------------------------
+
+
+def test_a_read_only_key_recalls_and_cannot_remember(either: Platform, user: str) -> None:
+    writer = either.mint(user)
+    reader = either.mint(user, access="read")
+    either.for_user(writer).remember("I drink tea", "semantic")
+    assert texts(either, reader) == ["I drink tea"]
+    with pytest.raises(AccessDenied, match="forbids") as caught:
+        either.for_user(reader).remember("I drink coffee", "semantic")
+    assert (caught.value.code, caught.value.exit_code) == ("forbidden", 5)
+    with pytest.raises(AccessDenied):
+        either.for_user(reader).remember_many([{"text": "I drink mate"}])
+    assert texts(either, writer) == ["I drink tea"]
+
+
+def test_the_command_of_a_read_only_user_ends_with_the_code_of_refusal(
+    platform: Platform, user: str
+) -> None:
+    cli = cli_of(platform)
+    assert "has a new key" in cli("users", "add", user, "--read-only")
+    assert cli("recall", "tea", "--user", user) == "Nothing is known about that.\n"
+    refused = cli.run("remember", "I drink tea", "--user", user)
+    assert (refused.code, refused.out) == (5, "")
+    assert refused.err.startswith("error [forbidden]: ")
+    [row] = cli.json("users", "list", user)
+    assert row["access"] == "read"
+
+
+# --- list -----------------------------------------------------------------------------------
+
+
+def test_the_list_shows_last_rotation_and_end_and_never_a_secret(
+    platform: Platform, user: str
+) -> None:
+    made = [
+        platform.add_user(user, issued_by="olga")[0],
+        platform.mint(user, purpose="phone", expiration="12h", access="read"),
+    ]
+    made.append(platform.rotate_user(user)[0])
+    cli = cli_of(platform)
+    shown, as_json = cli("users", "list", user), cli("users", "list", user, "--json")
+    for credentials in made:
+        assert credentials.key_id in shown
+        for secret in secrets_of(credentials):
+            assert secret not in shown + as_json
+    rows = {row["key_id"]: row for row in json.loads(as_json)}
+    assert list(rows) == [credentials.key_id for credentials in made]  # oldest first
+    for credentials in made:
+        row, known = rows[credentials.key_id], entry(platform, credentials.key_id)
+        assert (row["user_id"], row["state"]) == (user, "live")
+        assert datetime.fromisoformat(row["created_at"]).timestamp() * 1_000 == known["creation"]
+        assert datetime.fromisoformat(row["expires_at"]).timestamp() * 1_000 == known["expiration"]
+    assert [row["purpose"] for row in rows.values()] == ["default", "phone", "default"]
+    assert [row["issued_by"] for row in rows.values()] == ["olga", "python", "python"]
+
+
+def test_keys_that_are_over_are_listed_on_request(platform: Platform, user: str) -> None:
+    brief = platform.mint(user, expiration="1s")
+    revoked, kept = platform.mint(user), platform.mint(user)
+    platform.revoke_user(user, revoked.key_id)
+    time.sleep(1.2)
+    states = {key.key_id: key.state for key in platform.list_keys(user)}
+    assert states == {brief.key_id: "expired", revoked.key_id: "revoked", kept.key_id: "live"}
+    cli = cli_of(platform)
+    assert [row["key_id"] for row in cli.json("users", "list", user)] == [kept.key_id]
+    assert len(cli.json("users", "list", user, "--ended")) == 3
+
+
+def test_the_list_of_everybody_is_of_this_deployment_alone(
+    platform: Platform, new_platform: NewPlatform, user: str
+) -> None:
+    other = new_platform(embedder=HashingEmbedder())
+    here, there = platform.mint(user), other.mint(user)
+    for each in (platform, other):
+        security.settle(each.service())
+    assert there.key_id in {key.key_id for key in other.list_keys()}
+    assert there.key_id not in {key.key_id for key in platform.list_keys()}
+    assert [key.key_id for key in platform.list_keys(user)] == [here.key_id]
+    with pytest.raises(NotFound):
+        platform.revoke_user(user, there.key_id)
+    assert works(other, there)
 
 
 # --- rotate ---------------------------------------------------------------------------------
 
 
-def test_a_rotated_key_stays_valid_for_the_overlap(platform: Platform, user: str) -> None:
-    old, _ = platform.add_user(user, access="read", expiration="30d")
-    made, replaced = platform.rotate_user(user, overlap="1h", expiration="60d")
+def test_a_rotated_key_works_until_the_overlap_is_over(either: Platform, user: str) -> None:
+    old, _ = either.add_user(user)
+    either.for_user(user).remember("I drink tea", "semantic")
+    new, replaced = either.rotate_user(user, overlap="1h")
     assert [key.key_id for key in replaced] == [old.key_id]
-    assert works(platform, old)
-    assert works(platform, made)
-    assert made.access == "read"
-    assert made.id_secret == old.id_secret
-    ends = {key.key_id: key.expires_at for key in live(platform, user)}
-    now = datetime.now(UTC)
-    for key_id, span in ((old.key_id, timedelta(hours=1)), (made.key_id, timedelta(days=60))):
-        end = ends[key_id]
-        assert end is not None
-        assert abs(end - now - span) < timedelta(minutes=1)
-    assert keyring.load(platform.settings, user) == made
+    assert entry(either, old.key_id)["expiration"] / 1_000 == until(1 / 24)
+    assert entry(either, new.key_id)["expiration"] / 1_000 == until(90)
+    assert texts(either, old) == texts(either, new) == ["I drink tea"]
+    assert keyring.load(either.settings, user) == new
+
+    newest, _ = either.rotate_user(user, overlap="1s")
+    time.sleep(1.5)
+    for over in (old, new):
+        with pytest.raises(AccessDenied, match="refuses the key"):
+            either.for_user(over).recall("tea")
+    assert texts(either, newest) == ["I drink tea"]
 
 
-def test_without_an_overlap_the_old_key_ends_at_once(platform: Platform, user: str) -> None:
-    old, _ = platform.add_user(user)
-    made, _ = platform.rotate_user(user, overlap="0")
-    assert not works(platform, old)
-    assert works(platform, made)
+@pytest.mark.parametrize("overlap", ["0", "0m"])
+def test_without_an_overlap_the_old_key_ends_at_once(
+    platform: Platform, user: str, overlap: str
+) -> None:
+    old = platform.mint(user)
+    new, _ = platform.rotate_user(user, overlap=overlap)
+    assert (works(platform, old), works(platform, new)) == (False, True)
 
 
-def test_a_key_that_ends_sooner_is_not_prolonged(platform: Platform, user: str) -> None:
-    old, _ = platform.add_user(user, expiration="20m")
-    platform.rotate_user(user, overlap="12h")
-    [kept] = [key for key in live(platform, user) if key.key_id == old.key_id]
-    assert kept.expires_at == old.expires_at
-
-
-def test_only_keys_of_the_same_purpose_are_replaced(platform: Platform, user: str) -> None:
-    phone, desk = (platform.mint(user, purpose=purpose) for purpose in ("phone", "desk"))
-    _, replaced = platform.rotate_user(user, overlap="0", purpose="phone", keep=False)
+def test_only_keys_of_the_same_purpose_are_rotated(platform: Platform, user: str) -> None:
+    phone, laptop = (platform.mint(user, purpose=purpose) for purpose in ("phone", "laptop"))
+    new, replaced = platform.rotate_user(user, purpose="phone", overlap="0")
     assert [key.key_id for key in replaced] == [phone.key_id]
-    assert not works(platform, phone)
-    assert works(platform, desk)
-    assert keyring.load(platform.settings, user) is None
+    assert (works(platform, phone), works(platform, laptop)) == (False, True)
+    assert entry(platform, laptop.key_id)["expiration"] / 1_000 == until(90)
+    assert entry(platform, new.key_id)["metadata"]["purpose"] == "phone"
+    with pytest.raises(NotFound, match="no live key for the purpose 'watch'"):
+        platform.rotate_user(user, purpose="watch")
+    assert len(live(platform, user)) == 2
 
 
-def test_what_cannot_be_rotated_says_why(platform: Platform, user: str) -> None:
-    with pytest.raises(AccessDenied) as unknown:
+def test_rotation_keeps_what_the_key_may_do(platform: Platform, user: str) -> None:
+    platform.mint(user, access="read")
+    new, _ = platform.rotate_user(user)
+    assert (new.access, entry(platform, new.key_id)["metadata"]["access"]) == ("read", "read")
+    with pytest.raises(AccessDenied):
+        platform.for_user(new).remember("I drink tea")
+
+
+def test_an_old_key_that_ends_sooner_is_not_prolonged(platform: Platform, user: str) -> None:
+    brief = platform.mint(user, expiration="10m")
+    before = entry(platform, brief.key_id)["expiration"]
+    platform.rotate_user(user, overlap="12h")
+    assert entry(platform, brief.key_id)["expiration"] == before
+
+
+def test_a_key_made_a_moment_ago_is_rotated_too(platform: Platform, user: str) -> None:
+    made = [platform.mint(user) for _ in range(3)]
+    _, replaced = platform.rotate_user(user, overlap="0")
+    assert {key.key_id for key in replaced} == {key.key_id for key in made}
+    assert not any(works(platform, key) for key in made)
+
+
+def test_the_keys_of_an_unknown_user_are_not_rotated(platform: Platform, user: str) -> None:
+    with pytest.raises(AccessDenied) as caught:
         platform.rotate_user(user)
-    assert unknown.value.code == "unknown_user"
-    platform.add_user(user)
-    with pytest.raises(NotFound) as none:
-        platform.rotate_user(user, purpose="submarine")
-    assert none.value.code == "no_such_key"
-    with pytest.raises(InvalidInput) as span:
-        platform.rotate_user(user, overlap="a while")
-    assert span.value.field == "overlap"
+    assert caught.value.code == "unknown_user"
+    assert live(platform, user) == []
+
+
+def test_the_command_rotates_and_says_when_the_old_key_ends(platform: Platform, user: str) -> None:
+    cli = cli_of(platform)
+    old, _ = platform.add_user(user)
+    shown = cli("users", "rotate", user, "--overlap", "30m")
+    assert "within 30m" in shown
+    assert old.key_id in shown
+    agent = UserCredentials.model_validate_json(
+        cli("users", "rotate", user, "--overlap", "0", "--show")
+    )
+    assert live(platform, user) == [agent.key_id]
+    assert texts(platform, agent) == []
 
 
 # --- revoke ---------------------------------------------------------------------------------
 
 
-def test_a_process_that_holds_a_revoked_key_fails_at_its_next_call(
-    platform: Platform, user: str, operator: Host
-) -> None:
-    held, _ = platform.add_user(user)
-    minted = platform.mint(user)  # in the same second: no search finds it yet
-    memory = platform.for_user(held)
-    memory.remember("I play the oboe", kind="semantic")
-    done = operator("users", "revoke", user, "--json")
-    assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)["ended"]) == {held.key_id, minted.key_id}
-    for credentials in (held, minted):
+def test_a_revoked_key_is_refused_at_once_however_new_it_is(either: Platform, user: str) -> None:
+    for _ in range(5):
+        made = either.mint(user)
+        assert either.revoke_user(user) == [made.key_id]
+        assert not works(either, made)
         with pytest.raises(AccessDenied) as caught:
-            platform.for_user(credentials).recall("oboe")
-        assert caught.value.code == "unauthenticated"
-        assert user in str(caught.value)
-    refused = operator("recall", "--user", user, "oboe")
-    assert refused.returncode == 5
-    assert "revoked" in refused.stderr
-    again, new = platform.add_user(user)  # opens the same memories
+            either.for_user(made).recall("tea")
+        assert (caught.value.code, caught.value.exit_code) == ("unauthenticated", 5)
+
+
+def test_a_user_who_is_added_again_finds_the_same_memories(either: Platform, user: str) -> None:
+    first, _ = either.add_user(user)
+    written = either.for_user(user).remember("I drink tea", "semantic")
+    assert either.revoke_user(user) == [first.key_id]
+    assert keyring.load(either.settings, user) is None
+    with pytest.raises(AccessDenied) as caught:
+        either.for_user(user)
+    assert caught.value.code == "revoked"
+    second, new = either.add_user(user)
     assert new
-    hits = platform.for_user(again).recall("oboe", recipe="lexical").hits
-    assert [hit.text for hit in hits] == ["I play the oboe"]
+    assert second.id_secret == first.id_secret
+    [hit] = either.for_user(user).recall("tea").hits
+    assert (hit.id, hit.text) == (written.id, "I drink tea")
+    assert either.for_user(user).remember("I drink tea", "semantic").status == "duplicate"
+    assert not works(either, first)
 
 
-def test_one_key_can_be_revoked_alone(platform: Platform, user: str) -> None:
-    kept, _ = platform.add_user(user)
-    other = platform.mint(user)
-    assert platform.revoke_user(user, other.key_id) == [other.key_id]
-    assert not works(platform, other)
-    assert works(platform, kept)
-    assert platform.for_user(user).recall("anything", recipe="lexical").hits == ()
+def test_one_key_is_revoked_by_its_id_and_the_user_stays(either: Platform, user: str) -> None:
+    lost, kept = either.mint(user), either.mint(user)
+    assert either.revoke_user(user, lost.key_id) == [lost.key_id]
+    assert (works(either, lost), works(either, kept)) == (False, True)
+    assert either.for_user(user).recall("tea").hits == ()
+    with pytest.raises(NotFound):  # it is over
+        either.revoke_user(user, lost.key_id)
 
 
-def test_what_cannot_be_revoked_says_why(platform: Platform, user: str) -> None:
-    with pytest.raises(NotFound) as unknown:
-        platform.revoke_user(user)
-    assert unknown.value.code == "unknown_user"
-    platform.add_user(user)
-    theirs, _ = platform.add_user(f"{user}-other")
-    with pytest.raises(NotFound) as foreign:
-        platform.revoke_user(user, theirs.key_id)
-    assert foreign.value.code == "no_such_key"
+def test_a_key_of_another_user_is_not_revoked(platform: Platform, user: str) -> None:
+    other = f"other-{user}"
+    mine, theirs = platform.mint(user), platform.mint(other)
+    for wrong in (theirs.key_id, "no-such-key", ""):
+        with pytest.raises(NotFound) as caught:
+            platform.revoke_user(user, wrong)
+        assert caught.value.code == "no_such_key"
     assert works(platform, theirs)
+    assert works(platform, mine)
 
 
-def test_no_key_that_is_minted_during_a_revocation_outlives_it(
+def test_an_unknown_user_cannot_be_revoked(platform: Platform, user: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        platform.revoke_user(user)
+    assert caught.value.code == "unknown_user"
+    done = cli_of(platform).run("users", "revoke", user)
+    assert (done.code, done.out) == (4, "")
+    assert done.err.startswith("error [unknown_user]: ")
+
+
+#: A process that holds a key and recalls at every line that it gets.
+HOLDER = """
+import sys
+from memory_es import Memory
+from memory_es.errors import MemoryEsError
+
+platform = Memory.connect()
+memory = platform.memory_of(None)
+for line in sys.stdin:
+    try:
+        print([hit.text for hit in memory.recall(line.strip()).hits], flush=True)
+    except MemoryEsError as error:
+        print(type(error).__name__, error.code, flush=True)
+        sys.exit(error.exit_code)
+"""
+
+
+def test_a_running_process_fails_at_its_next_call_after_the_revocation(
+    either: Platform, user: str, tmp_path: Path
+) -> None:
+    agent = Agent.of(either, either.mint(user), tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env=agent.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        said = []
+        for revoke in (False, False, True):
+            if revoke:
+                either.revoke_user(user)
+            process.stdin.write("tea\n")
+            process.stdin.flush()
+            said.append(process.stdout.readline().strip())
+        assert process.wait(timeout=30) == 5
+    assert said == ["[]", "[]", "AccessDenied unauthenticated"]
+
+
+def test_commands_of_a_revoked_user_end_with_the_code_of_refusal(
     platform: Platform, user: str
 ) -> None:
-    users = platform.users()
-    users.add(user)
-    made: list[UserCredentials] = []
-    refusals: list[AccessDenied] = []
-    ready = threading.Barrier(7)
+    platform.add_user(user)
+    cli = cli_of(platform)
+    assert cli.json("users", "revoke", user)["ended"] == [
+        key.key_id for key in platform.list_keys(user)
+    ]
+    for command in (("recall", "tea"), ("remember", "tea"), ("users", "whoami")):
+        done = cli.run(*command, "--user", user)
+        assert (done.code, done.out) == (5, ""), done
+        assert done.err.startswith("error [revoked]: ")
+
+
+def test_no_key_that_is_made_during_a_revocation_outlives_it(either: Platform, user: str) -> None:
+    """Eight threads make keys as fast as they can while the user is revoked."""
+    either.mint(user)
+    users, made, refused = either.users(), [], []
+    begun = threading.Barrier(9)
 
     def mint() -> None:
-        ready.wait()
-        while not refusals:
+        begun.wait()
+        for _ in range(1_000):
             try:
-                made.append(users.mint(user, issued_by="race", expiration="15m"))
+                made.append(
+                    users.mint(user, issued_by="server", expiration=LIFETIME, purpose="on demand")
+                )
             except AccessDenied as error:
-                refusals.append(error)
+                refused.append(error.code)
+                return
 
-    threads = [threading.Thread(target=mint) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    time.sleep(0.3)
-    users.revoke(user)
-    for thread in threads:
-        thread.join()
-    assert made
-    assert {error.code for error in refusals} == {"revoked"}
-    assert [key for key in made if works(platform, key)] == []
-    assert live(platform, user) == []
+    with ThreadPoolExecutor(8) as pool:
+        threads = [pool.submit(mint) for _ in range(8)]
+        begun.wait()
+        time.sleep(0.3)
+        either.revoke_user(user)
+        after = list(made)
+        for key in after[-20:]:
+            assert not works(either, key)
+        for thread in threads:
+            thread.result()
+    assert refused == ["revoked"] * 8
+    assert len(made) >= 8
+    assert not [key.key_id for key in made if works(either, key)]
+    assert live(either, user) == []
 
 
 # --- whoami ---------------------------------------------------------------------------------
 
 
-def test_a_key_is_asked_of_with_itself(platform: Platform, user: str, operator: Host) -> None:
-    credentials, _ = platform.add_user(user, issued_by="olga", purpose="phone")
-    facts = platform.for_user(user).whoami()
-    assert facts["user"] == user
-    assert facts["key_id"] == credentials.key_id
-    assert (facts["purpose"], facts["issued_by"]) == ("phone", "olga")
-    assert facts["expires_at"]
-    done = operator("users", "whoami", "--user", user, "--json")
-    assert json.loads(done.stdout) == facts
-    assert credentials.api_key.get_secret_value() not in done.stdout
-    platform.revoke_user(user)
-    with pytest.raises(AccessDenied) as caught:
-        platform.for_user(credentials).whoami()
-    assert caught.value.code == "unauthenticated"
+def test_a_key_is_told_who_it_is(either: Platform, user: str) -> None:
+    made, _ = either.add_user(user, issued_by="olga", purpose="phone", access="read")
+    facts = either.for_user(user).whoami()
+    assert {name: facts[name] for name in ("user", "key_id", "access", "state")} == {
+        "user": user,
+        "key_id": made.key_id,
+        "access": "read",
+        "state": "live",
+    }
+    assert (facts["issued_by"], facts["purpose"]) == ("olga", "phone")
+    assert datetime.fromisoformat(facts["expires_at"]) == made.expires_at
+    assert not [secret for secret in secrets_of(made) if secret in str(facts)]
+    either.revoke_user(user)
+    with pytest.raises(AccessDenied, match="was revoked or is wrong"):
+        either.for_user(made).whoami()
 
 
 # --- on demand ------------------------------------------------------------------------------
 
 
-def server(platform: Platform, tmp_path: Path, **options: Any) -> Platform:
-    """A process on another host with the service credential and no keys of users."""
-    chosen = platform.settings
-    password = keyring.service_password(chosen)
-    settings = Settings.load(
-        state_dir=tmp_path / "server",
-        cache_dir=chosen.cache_dir,
-        elasticsearch_url=platform.status()["url"],
-        service_password=password,
-        secret=platform.secret(),
-        prefix=chosen.prefix,
-        isolation=chosen.isolation,
-    )
-    return Platform(settings, embedder=HashingEmbedder(), **options)
-
-
-def test_a_server_mints_one_short_lived_key_a_user_and_ends_it_at_shutdown(
-    platform: Platform, user: str, tmp_path: Path
+def test_a_server_makes_a_short_key_when_it_first_needs_one(
+    either: Platform, server: Platform, user: str
 ) -> None:
-    platform.users().add(user)
-    with server(platform, tmp_path) as other:
-
-        def use(number: int) -> Memory:
-            memory = other.for_user(user)
-            memory.remember(f"lap {number}", kind="semantic")
-            return memory
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(use, range(16)))
-        [key] = live(platform, user)
-        assert (key.purpose, key.issued_by) == ("on demand", "server")
-        assert key.expires_at is not None
-        assert key.expires_at - key.created_at == timedelta(minutes=15)
-        assert not (tmp_path / "server" / "users").exists()
-    assert live(platform, user) == []
+    either.for_user(either.mint(user)).remember("I drink tea", "semantic")
+    memory = server.for_user(user)
+    assert [hit.text for hit in memory.recall("tea").hits] == ["I drink tea"]
+    assert memory.remember("I drink mate", "semantic").status == "created"
+    [key_id] = live(either, user, "on demand")
+    known = entry(either, key_id)
+    assert known["expiration"] - known["creation"] == 15 * 60 * 1_000
+    assert known["metadata"]["issued_by"] == "server"
+    assert memory.whoami()["key_id"] == key_id
+    assert keyring.load(server.settings, user) is None
 
 
-def test_a_key_on_demand_is_renewed_shortly_before_it_ends(
-    platform: Platform, user: str, tmp_path: Path
+def test_many_threads_get_one_key(either: Platform, server: Platform, user: str) -> None:
+    either.mint(user)
+    with ThreadPoolExecutor(16) as pool:
+        ready = threading.Barrier(16)
+
+        def recall(_number: int) -> tuple[Any, ...]:
+            ready.wait()
+            return server.for_user(user).recall("tea", touch=False).hits
+
+        assert list(pool.map(recall, range(16))) == [()] * 16
+    assert len(live(either, user, "on demand")) == 1
+
+
+@dataclass
+class Clock:
+    """Real time, and what was added to it."""
+
+    ahead: timedelta = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+def test_a_key_made_on_demand_is_renewed_before_it_ends(
+    either: Platform, embedder: Embedder, user: str
 ) -> None:
-    platform.users().add(user)
-    ahead = timedelta()
-    with server(platform, tmp_path, clock=lambda: datetime.now(UTC) + ahead) as other:
-        memory = other.for_user(user)
+    either.mint(user)
+    clock = Clock()
+    with Platform(either.settings, embedder=embedder, clock=clock) as server:
+        memory = server.for_user(user)
         first = memory.whoami()["key_id"]
-        ahead = timedelta(minutes=12)
+        clock.ahead = timedelta(minutes=15) - MARGIN - timedelta(seconds=30)
         assert memory.whoami()["key_id"] == first
-        ahead = timedelta(minutes=13, seconds=30)
-        assert memory.whoami()["key_id"] != first
-        memory.remember("still here", kind="semantic")
+        clock.ahead += timedelta(minutes=1)
+        second = memory.whoami()["key_id"]
+        assert second != first
+        assert memory.whoami()["key_id"] == second
+        assert memory.recall("tea").hits == ()
 
 
-def test_a_server_whose_key_was_revoked_fails_once_and_stays_out(
-    platform: Platform, user: str, tmp_path: Path
+def test_a_key_made_on_demand_that_is_refused_is_dropped(
+    either: Platform, server: Platform, user: str
 ) -> None:
-    platform.users().add(user)
-    with server(platform, tmp_path) as other:
-        memory = other.for_user(user)
-        memory.remember("drinks tea", kind="semantic")
-        platform.revoke_user(user)
-        codes = []
-        for _ in range(2):
-            with pytest.raises(AccessDenied) as caught:
-                memory.recall("tea", recipe="lexical")
-            codes.append(caught.value.code)
-        assert codes == ["unauthenticated", "revoked"]
-        platform.users().add(user)
-        assert memory.recall("tea", recipe="lexical").hits
+    either.mint(user)
+    memory = server.for_user(user)
+    first = memory.whoami()["key_id"]
+    either.revoke_user(user, first)
+    with pytest.raises(AccessDenied) as caught:
+        memory.recall("tea")
+    assert caught.value.code == "unauthenticated"
+    assert memory.recall("tea").hits == ()
+    assert memory.whoami()["key_id"] != first
 
-
-def test_nobody_who_was_not_added_gets_a_key(platform: Platform, user: str, tmp_path: Path) -> None:
-    with server(platform, tmp_path) as other:
+    either.revoke_user(user)
+    codes = []
+    for _ in range(2):
         with pytest.raises(AccessDenied) as caught:
-            other.for_user(user)
-        assert caught.value.code == "unknown_user"
-        assert "users add" in str(caught.value)
-    assert live(platform, user) == []
+            memory.recall("tea")
+        codes.append(caught.value.code)
+    assert codes == ["unauthenticated", "revoked"]
 
 
-# --- an agent that holds its own key and nothing else ---------------------------------------
+def test_keys_made_on_demand_end_with_the_process(
+    either: Platform, embedder: Embedder, user: str
+) -> None:
+    names = [f"{user}-{number}" for number in range(3)]
+    kept = [either.mint(name) for name in names]
+    with Platform(either.settings, embedder=embedder) as server:
+        for name in names:
+            server.for_user(name).recall("tea")
+        held = [server.minted().of(name) for name in names]
+        assert all(works(either, key) for key in held)
+    assert not any(works(either, key) for key in held)
+    assert [live(either, name) for name in names] == [[key.key_id] for key in kept]
+
+
+def test_a_key_that_was_renewed_ends_with_the_process_too(
+    either: Platform, embedder: Embedder, user: str
+) -> None:
+    either.mint(user)
+    clock = Clock()
+    with Platform(either.settings, embedder=embedder, clock=clock) as server:
+        held = [server.minted().of(user)]
+        clock.ahead = timedelta(minutes=14)
+        held.append(server.minted().of(user))
+    assert held[0] != held[1]
+    assert [works(either, key) for key in held] == [False, False]
+
+
+def test_an_unknown_user_is_refused_and_nothing_is_made(
+    either: Platform, server: Platform, user: str
+) -> None:
+    indices = set(admin_of(either).indices.get_alias(index=f"{either.settings.prefix}-*").body)
+    with pytest.raises(AccessDenied) as caught:
+        server.for_user(user)
+    assert caught.value.code == "unknown_user"
+    assert live(either, user) == []
+    after = set(admin_of(either).indices.get_alias(index=f"{either.settings.prefix}-*").body)
+    assert after == indices
+
+
+# --- an agent that holds its credentials and nothing else -------------------------------------
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What an agent elsewhere has: a file, the URL, an empty state folder."""
+
+    settings: Settings
+    environment: dict[str, str]
+
+    @classmethod
+    def of(cls, platform: Platform, credentials: UserCredentials, folder: Path) -> Agent:
+        file = folder / f"{uuid.uuid4().hex}.json"
+        file.write_text(json.dumps(credentials.revealed()), "utf-8")
+        settings = Settings.load(
+            elasticsearch_url=url_of(platform),
+            state_dir=folder / "state",
+            credentials=file,
+            prefix=platform.settings.prefix,
+            isolation=platform.settings.isolation,
+        )
+        environment = os.environ | {
+            "ELASTICSEARCH_URL": str(settings.elasticsearch_url),
+            "MEMORY_ES_STATE_DIR": str(settings.state_dir),
+            "MEMORY_ES_CREDENTIALS": str(file),
+            "MEMORY_ES_PREFIX": settings.prefix,
+            "MEMORY_ES_ISOLATION": settings.isolation,
+        }
+        return cls(settings, environment)
 
 
 @pytest.fixture
-def agent(platform: Platform, user: str, operator: Host, tmp_path: Path) -> Host:
-    """A host with one user's credentials, the cluster's address and an empty state folder."""
-    done = operator("users", "add", user, "--show", "--purpose", "agent", "--expires", "2d")
-    assert done.returncode == 0, done.stderr
-    file = tmp_path / "agent.key.json"
-    file.write_text(done.stdout)
-    return Host(
-        platform,
-        tmp_path / "agent",
-        MEMORY_ES_CREDENTIALS=str(file),
-        ELASTICSEARCH_URL=platform.status()["url"],
-    )
+def agent(either: Platform, user: str, tmp_path: Path) -> Agent:
+    """The agent of ``user``, who has a memory."""
+    credentials = either.mint(user, purpose="agent")
+    either.for_user(credentials).remember("I drink tea", "semantic")
+    return Agent.of(either, credentials, tmp_path)
 
 
-def test_an_agent_with_its_key_alone_recalls_and_remembers_and_no_more(
-    platform: Platform, user: str, agent: Host
+def test_an_agent_recalls_and_remembers_with_its_key_alone(
+    either: Platform, agent: Agent, embedder: Embedder, user: str
 ) -> None:
-    assert agent("remember", "I moved to Leeds", "--kind", "semantic").returncode == 0
-    found = agent("recall", "Leeds", "--recipe", "lexical", "--json")
-    assert found.returncode == 0, found.stderr
-    assert [hit["text"] for hit in json.loads(found.stdout)["hits"]] == ["I moved to Leeds"]
-    assert json.loads(agent("users", "whoami", "--json").stdout)["purpose"] == "agent"
-    for arguments in (("recall", "--user", "somebody", "x"), ("remember", "-u", "other", "x")):
-        done = agent(*arguments)
-        assert done.returncode == 5
-        assert "not those of" in done.stderr
-    refused_here = (["users", "list"], ["users", "add", "mallory"], ["init"], ["doctor"])
-    for command in refused_here:
-        done = agent(*command)
-        assert done.returncode in {3, 5}, done.stdout
-        assert "memory-es init" in done.stdout + done.stderr
-    platform.revoke_user(user)
-    refused = agent("recall", "Leeds")
-    assert refused.returncode == 5
-    assert "[unauthenticated]" in refused.stderr
+    with Platform(agent.settings, embedder=embedder) as there:
+        assert not there.has_service()
+        memory = there.memory_of(None)
+        written = memory.remember("I drink mate", "semantic")
+        assert {hit.text for hit in memory.recall("what do I drink?").hits} == {
+            "I drink tea",
+            "I drink mate",
+        }
+        assert memory.whoami()["user"] == user
+        assert memory.user_id == user
+        assert [found.reference.id for found in memory.owned([str(written.id)])] == [written.id]
+    assert not agent.settings.state_dir.exists()
+    assert sorted(texts(either, either.mint(user))) == ["I drink mate", "I drink tea"]
+
+
+def test_an_agent_is_refused_other_users_and_the_operators_work(
+    either: Platform, agent: Agent, embedder: Embedder, user: str
+) -> None:
+    other = f"other-{user}"
+    either.mint(other)
+    with Platform(agent.settings, embedder=embedder) as there:
+        assert there.for_user(user).recall("tea").hits
+        with pytest.raises(AccessDenied) as caught:
+            there.for_user(other)
+        assert caught.value.code == "no_key"
+        operator: list[Callable[[], Any]] = [
+            lambda: there.add_user(user),
+            lambda: there.mint(other),
+            lambda: there.rotate_user(user),
+            lambda: there.revoke_user(user),
+            there.list_keys,
+            there.init,
+            there.status,
+            lambda: there.write_catalog([{"kind": "catalog", "text": "tea is hot"}]),
+        ]
+        for call in operator:
+            with pytest.raises(SetupError, match="password is not here"):
+                call()
+        verdicts = [check.verdict for check in there.diagnose(security=True)]
+        assert set(verdicts) == {"failed"}
+    assert len(live(either, user)) == 1
+
+
+def test_an_agents_commands_need_its_file_alone(either: Platform, agent: Agent, user: str) -> None:
+    cli = Cli(agent.environment)
+    assert cli("remember", "I drink mate", "--kind", "semantic").startswith("Remembered")
+    assert "I drink mate" in cli("recall", "what do I drink?")
+    assert cli.json("users", "whoami")["user"] == user
+    for command, code in (
+        (("recall", "tea", "--user", f"other-{user}"), 5),
+        (("users", "add", user), 3),
+        (("users", "list"), 3),
+        (("init",), 3),
+    ):
+        done = cli.run(*command)
+        assert (done.code, done.out) == (code, ""), done
+        assert done.err.startswith("error [no")
+    either.revoke_user(user)
+    done = cli.run("recall", "tea")
+    assert (done.code, done.out) == (5, "")
+    assert done.err.startswith("error [unauthenticated]: ")
+
+
+def test_an_agent_is_told_that_its_key_has_expired(
+    either: Platform, embedder: Embedder, user: str, tmp_path: Path
+) -> None:
+    agent = Agent.of(either, either.mint(user, expiration="1s"), tmp_path)
+    time.sleep(1.2)
+    with (
+        Platform(agent.settings, embedder=embedder) as there,
+        pytest.raises(AccessDenied, match="expired on"),
+    ):
+        there.memory_of(None).recall("tea")
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "code"),
+    ("change", "code"),
     [
-        ("MEMORY_ES_LANGUAGES", "english,thai", "languages_changed"),
-        ("MEMORY_ES_ISOLATION", "other", "isolation"),
+        ({"languages": ("english", "german")}, "languages_changed"),
+        ({"prefix": "elsewhere"}, "forbidden"),
+        ({"isolation": "other"}, "isolation_mismatch"),
     ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
-def test_an_agent_of_another_making_is_refused(
-    platform: Platform, agent: Host, setting: str, value: str, code: str
+def test_an_agent_with_wrong_settings_is_refused(
+    agent: Agent, embedder: Embedder, change: dict[str, Any], code: str
 ) -> None:
-    if value == "other":
-        value = "index" if platform.settings.isolation == "dls" else "dls"
-    agent.environment[setting] = value
-    done = agent("recall", "--recipe", "lexical", "anything")
-    assert done.returncode in {3, 5}
-    if code == "isolation":  # the indices of that way are not there for this key
-        assert "error [" in done.stderr
-    else:
-        assert f"[{code}]" in done.stderr
+    if "isolation" in change:
+        change = {"isolation": "index" if agent.settings.isolation == "dls" else "dls"}
+    settings = agent.settings.model_copy(update=change)
+    with Platform(settings, embedder=embedder) as there:
+        for call in (
+            lambda: there.memory_of(None).recall("tea"),
+            lambda: there.memory_of(None).remember("I drink mate"),
+        ):
+            with pytest.raises(MemoryEsError) as caught:
+                call()
+            assert isinstance(caught.value, (SetupError, AccessDenied))
+            assert caught.value.code == code
 
 
-def test_an_agent_with_another_model_is_refused(
-    platform: Platform, user: str, tmp_path: Path
-) -> None:
-    credentials = platform.mint(user)
-    settings = Settings.load(
-        state_dir=tmp_path,
-        elasticsearch_url=platform.status()["url"],
-        prefix=platform.settings.prefix,
-        isolation=platform.settings.isolation,
-    )
-    with (
-        Platform(settings, embedder=HashingEmbedder(name="another", dims=128)) as other,
-        pytest.raises(SetupError) as caught,
-    ):
-        other.for_user(credentials).recall("anything")
-    assert caught.value.code == "model_mismatch"
-
-
-@pytest.mark.parametrize("arguments", [("recall", "x"), ("remember", "x"), ("users", "whoami")])
-def test_without_a_user_and_without_credentials_the_command_says_so(
-    operator: Host, arguments: tuple[str, ...]
-) -> None:
-    done = operator(*arguments)
-    assert done.returncode == 2
-    assert "user: is empty" in done.stderr
-
-
-def test_credentials_are_shown_one_user_at_a_time(operator: Host) -> None:
-    done = operator("users", "add", "ann", "bob", "--show")
-    assert done.returncode == 2
-    assert "name one user" in done.stderr
+@pytest.mark.parametrize("model", [("another/model", 384), ("intfloat/e5-small-v2", 128)])
+def test_an_agent_with_another_model_is_refused(agent: Agent, model: tuple[str, int]) -> None:
+    with Platform(agent.settings, embedder=HashingEmbedder(*model)) as there:
+        memory = there.memory_of(None)
+        for call in (lambda: memory.recall("tea"), lambda: memory.remember("I drink mate")):
+            with pytest.raises(SetupError) as caught:
+                call()
+            assert caught.value.code == "model_mismatch"
