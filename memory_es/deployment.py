@@ -73,7 +73,7 @@ class Deployment:
         self._holds_service: bool | None = None
         self._client: Elasticsearch | None = None
         self._service: Elasticsearch | None = None
-        self._checked = False
+        self._checked: set[str | None] = set()  # keys of agents; None: with the service's
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class Deployment:
             client, self._client = self._client, None
             self._recorder = self._trail = self._minted = None
             self._service, self._holds_service, self._secret = None, None, None
-            self._checked = False
+            self._checked.clear()
         for part in behind:
             if part is not None:
                 part.close()
@@ -232,10 +232,12 @@ class Deployment:
             SetupError: it is not.
             Unavailable: it does not answer.
         """
+        alone = credentials is not None and not self.has_service()
+        of_key = credentials.key_id if credentials is not None and alone else None
         with self._lock:
-            if self._checked:
+            if of_key in self._checked:
                 return
-            if self.has_service() or credentials is None:
+            if credentials is None or not alone:
                 cluster.require_fit(self.service(), self.clock(), self.settings.isolation)
                 indices.require_installed(self.service(), self.settings, self.layout())
             else:
@@ -245,7 +247,7 @@ class Deployment:
                     self.layout(agent=True),
                     routing(credentials.user_id),
                 )
-            self._checked = True
+            self._checked.add(of_key)
 
     def user_store(self, credentials: UserCredentials) -> Store:
         """Elasticsearch with a user's own key (with none, where security is off)."""
@@ -261,9 +263,11 @@ class Deployment:
                 users = self.users()
 
                 def mint(user_id: str) -> UserCredentials:
-                    return users.mint(
+                    made = users.mint(
                         user_id, issued_by="server", expiration=LIFETIME, purpose="on demand"
                     )
+                    self.note("key_made", user_id=user_id, key_id=made.key_id)
+                    return made
 
                 def end(key_ids: list[str]) -> None:
                     security.invalidate(users.service, key_ids)

@@ -18,7 +18,7 @@ from ir_measures import RR, Measure, Qrel, R, ScoredDoc, nDCG
 from memory_es import indices, security
 from memory_es.config import Settings
 from memory_es.corpus import Question
-from memory_es.errors import InvalidInput, ModelError, Unavailable
+from memory_es.errors import AccessDenied, InvalidInput, ModelError, Unavailable
 from memory_es.models import Embedder, Reranker
 from memory_es.placement import Placement
 from memory_es.queries import DEFAULT_RECIPE, RECIPES
@@ -184,6 +184,8 @@ def _index(bench: Bench, suite: Suite, scopes: Mapping[str, Scope], advance: Adv
             new_id=_no_new_id,
             refresh=True,
         ):
+            if result.code == "forbidden":
+                raise AccessDenied(str(result.error), code=result.code)
             if result.id is None:
                 raise InvalidInput(str(result.external_id), f"was refused: {result.error}")
             if result.needs_embedding:

@@ -10,7 +10,7 @@ import elasticsearch
 from elasticsearch import Elasticsearch
 
 from memory_es.config import INSECURE, Settings
-from memory_es.errors import SetupError, Unavailable
+from memory_es.errors import AccessDenied, SetupError, Unavailable
 from memory_es.placement import Placement, alias
 from memory_es.schema import OWNED, SCHEMA_VERSION, Kind
 from memory_es.store import translated
@@ -44,7 +44,7 @@ def install(service: Elasticsearch, settings: Settings, layout: Layout) -> list[
         for index in placement.shared:
             name = placement.index(index)
             if name not in live:
-                changes += _create(service, name)
+                changes += _create(service, name, by_template=index == "audit")
         for index in detached(service, placement):
             service.indices.put_settings(
                 index=index, settings={"index.final_pipeline": f"{placement.prefix}-stamp"}
@@ -121,11 +121,17 @@ def _listed(get: Callable[..., Any], what: str, prefix: str) -> dict[str, list[d
     return {entry["name"]: [entry[what]] for entry in found.get(f"{what}s", [])}
 
 
-def _create(service: Elasticsearch, name: str) -> list[str]:
-    """Make the first index of an alias, or the alias if only that is missing; says which."""
+def _create(service: Elasticsearch, name: str, *, by_template: bool = False) -> list[str]:
+    """Make the first index of an alias, or the alias if only that is missing; says which.
+
+    Args:
+        by_template: the alias comes from the template. Who may call the alias API may remove
+            whole indices by it, which the service must not do to the audit trail.
+    """
     index = f"{name}-{FIRST_VERSION}"
+    aliases = None if by_template else {name: {"is_write_index": True}}
     try:
-        service.indices.create(index=index, aliases={name: {"is_write_index": True}})
+        service.indices.create(index=index, aliases=aliases)
     except elasticsearch.BadRequestError as error:
         if error.error != "resource_already_exists_exception":
             raise
@@ -228,8 +234,24 @@ def require_fit_for_user(
         SetupError: they do not exist, or were made for something else.
     """
     name = placement.index(Kind.SEMANTIC, routing)
-    with translated():
-        found = client.indices.get_mapping(index=name, filter_path="*.mappings._meta").body
+    try:
+        with translated():
+            who = client.security.authenticate()
+            if who["authentication_type"] != "api_key":  # nobody looked at the key
+                raise SetupError(
+                    "security is off on this cluster, or it lets everybody in",
+                    code="security_off",
+                    remedy="Ask whoever runs it; nothing would keep users apart",
+                )
+            found = client.indices.get_mapping(index=name, filter_path="*.mappings._meta").body
+    except AccessDenied as error:
+        if error.code != "forbidden":
+            raise
+        raise SetupError(
+            f"this key does not open {name}",
+            code="isolation_mismatch",
+            remedy="Set MEMORY_ES_ISOLATION and MEMORY_ES_PREFIX as in the deployment that made it",
+        ) from None
     for body in found.values():
         require_fit(name, body["mappings"].get("_meta", {}).get("memory_es", {}), layout)
 

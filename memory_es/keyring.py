@@ -16,6 +16,8 @@ from memory_es.config import Settings
 from memory_es.credentials import UserCredentials
 from memory_es.errors import SetupError
 
+#: Characters: every user's key shows a hash that a guess of the secret can be tried on.
+LEAST_SECRET = 32
 #: Seconds that the operator's secret store may take.
 _PATIENCE = 30
 
@@ -38,6 +40,12 @@ def deployment_secret(settings: Settings, *, create: bool = False) -> SecretStr:
             code="not_initialised",
             remedy="Run `memory-es init`, or set MEMORY_ES_SECRET to the deployment's",
         )
+    if len(found.get_secret_value()) < LEAST_SECRET:
+        raise SetupError(
+            "the deployment's secret is too short: ids of memories could be guessed",
+            code="weak_secret",
+            remedy=f"Use at least {LEAST_SECRET} random characters, such as `openssl rand -hex 32`",
+        )
     return found
 
 
@@ -52,9 +60,12 @@ def service_password(settings: Settings) -> SecretStr | None:
     )
 
 
-def make_service_password(settings: Settings, *, replace: bool = False) -> SecretStr:
+def make_service_password(settings: Settings, *, keep: bool = True) -> SecretStr:
     """A new password for the service account, kept in the state folder. Of many that make the
     first one at once, all get the same.
+
+    Args:
+        keep: False: only make it up; ``keep_service_password`` once the cluster has taken it.
 
     Raises:
         SetupError: the password comes from the environment or a secret store: it is changed there.
@@ -66,9 +77,17 @@ def make_service_password(settings: Settings, *, replace: bool = False) -> Secre
             remedy="Change it there (MEMORY_ES_SERVICE_PASSWORD or the secret store), then run"
             " `memory-es init --rotate`",
         )
+    password = secrets.token_urlsafe(32)
+    if not keep:
+        return SecretStr(password)
     path = _service_path(settings)
-    write_private(path, secrets.token_urlsafe(32), exclusive=not replace)
+    write_private(path, password, exclusive=True)
     return SecretStr(path.read_text("utf-8").strip())
+
+
+def keep_service_password(settings: Settings, password: SecretStr) -> None:
+    """Keep a password in place of the one before."""
+    write_private(_service_path(settings), password.get_secret_value())
 
 
 def _service_path(settings: Settings) -> Path:
@@ -152,10 +171,18 @@ def load(settings: Settings, user_id: str) -> UserCredentials | None:
         SetupError: the file is damaged.
     """
     path = _path(settings, user_id)
+    remedy = f"Delete {path} and run `memory-es users add` again"
     try:
-        return _parse(path, f"Delete {path} and run `memory-es users add` again")
+        kept = _parse(path, remedy)
     except FileNotFoundError:
         return None
+    if kept.user_id != user_id:
+        raise SetupError(
+            f"the credentials file {path} is another user's",
+            code="damaged_credentials",
+            remedy=remedy,
+        )
+    return kept
 
 
 def remove(settings: Settings, user_id: str) -> None:

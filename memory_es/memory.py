@@ -123,8 +123,8 @@ class Memory:
         try:
             credentials = self._credentials()
             key_id = credentials.key_id
-            platform.check(credentials)
             try:
+                platform.check(credentials)
                 yield self._scope(credentials), ids
             except AccessDenied as error:
                 if error.code == "unauthenticated":
@@ -213,7 +213,12 @@ class Memory:
         """
         platform = self._platform
         with self._acting("remember") as (scope, ids):
-            results = collect(
+
+            def told(result: WriteResult) -> None:
+                ids.extend(created_ids([result]))  # at once: what is stored before a failure too
+                on_result(result)
+
+            return collect(
                 write(
                     scope,
                     platform.embedder(),
@@ -223,10 +228,8 @@ class Memory:
                     refresh=refresh,
                     refuse_suspicious=platform.settings.suspicious == "refuse",
                 ),
-                on_result,
+                told,
             )
-            ids.extend(created_ids(results))
-        return results
 
     def recall(self, query: str, k: int = 10, **options: Any) -> RecallResult:
         """The memories that answer a question, best first, each with its reasons.

@@ -35,6 +35,7 @@ class MintedKeys:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
         self._keys: dict[str, UserCredentials] = {}
+        self._made: list[UserCredentials] = []
 
     def of(self, user_id: str) -> UserCredentials:
         """A user's key. Many threads that ask at once get one. Raises what minting raises."""
@@ -47,10 +48,14 @@ class MintedKeys:
                 found = self._mint(user_id)
                 with self._lock:
                     self._keys[user_id] = found
+                    self._made = [key for key in self._made if not self._ended(key)] + [found]
             return found
 
     def _ending(self, key: UserCredentials) -> bool:
         return key.expires_at is not None and key.expires_at - MARGIN <= self._clock()
+
+    def _ended(self, key: UserCredentials) -> bool:
+        return key.expires_at is not None and key.expires_at <= self._clock()
 
     def drop(self, credentials: UserCredentials) -> None:
         """Forget a key that the cluster refused; the next call makes another, if it may."""
@@ -61,8 +66,9 @@ class MintedKeys:
     def close(self) -> None:
         """End every key that was made here."""
         with self._lock:
-            ids = [key.key_id for key in self._keys.values() if key.key_id]
+            ids = [key.key_id for key in self._made if not self._ended(key)]
             self._keys.clear()
+            self._made.clear()
         if ids:
             try:
                 self._end(ids)

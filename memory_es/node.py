@@ -107,6 +107,7 @@ def up(
     with artifacts.locked(
         state_dir / "lock", lambda: progress("Waiting for another process that starts the node")
     ):
+        node_files.require_same_security(state_dir, security=security)
         running = status(state_dir)
         if running is not None:
             return running, False

@@ -191,6 +191,25 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def require_same_security(state_dir: Path, *, security: bool) -> None:
+    """Refuse to serve data that were made with security on to everybody, or the reverse.
+
+    Raises:
+        SetupError: ``security_changed``.
+    """
+    try:
+        before = (state_dir / "config" / "elasticsearch.yml").read_text("utf-8")
+    except OSError:
+        return  # the first start
+    if f"xpack.security.enabled: {json.dumps(not security)}" in before.splitlines():
+        raise SetupError(
+            f"the data in {state_dir} were made with security {'off' if security else 'on'}",
+            code="security_changed",
+            remedy="Use another MEMORY_ES_STATE_DIR"
+            + (", or --insecure-single-user" if security else ", or leave that option out"),
+        )
+
+
 def write_config(launch: Launch) -> None:
     """Write the node's configuration folder anew, and its keystore if there is none.
 

@@ -49,6 +49,12 @@ class Platform(Deployment):
             AccessDenied: there is neither an administrator's credential nor the service's.
         """
         admin, settings = self.admin(), self.settings
+        if admin is None and not self.has_service():
+            raise AccessDenied(
+                "init needs an administrator here the first time",
+                code="no_admin",
+                remedy="Set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD for this one call",
+            )
         first = admin or self.service()
         cluster.require_fit(first, self.clock(), settings.isolation)
         layout = self.layout(create_secret=True)
@@ -70,7 +76,7 @@ class Platform(Deployment):
         password = keyring.service_password(self.settings)
         given = self.settings.service_password or self.settings.secret_command
         if rotate and not given:
-            password = keyring.make_service_password(self.settings, replace=True)
+            password = keyring.make_service_password(self.settings, keep=False)
         elif password is None and service_account.exists(admin, self.placement):
             # whoever makes the account keeps its password first: look again
             password = keyring.service_password(self.settings)
@@ -81,14 +87,14 @@ class Platform(Deployment):
         changes = service_account.install(
             admin, self.placement, password=password.get_secret_value(), rotate=rotate
         )
+        if rotate and not given:  # not before: a cluster that refuses must not cost the old one
+            keyring.keep_service_password(self.settings, password)
         self.forget_service()
         return changes
 
     def diagnose(self, *, security: bool = False) -> list[doctor.Check]:
-        """What ``memory-es doctor`` prints: every check with its verdict and remedy.
-
-        Args:
-            security: try the whole chain of isolation on the live cluster too.
+        """What ``memory-es doctor`` prints: every check with its verdict and remedy; with
+        ``security`` also the chain of isolation, tried on the live cluster.
         """
         checks = doctor.diagnose(
             service=self.service, layout=self.layout, settings=self.settings, now=self.clock()
@@ -117,11 +123,8 @@ class Platform(Deployment):
         }
 
     def node_facts(self) -> cluster.ClusterFacts:
-        """Version and licence of the cluster, asked as its administrator: of a node that was just
-        started, and may have no deployment yet.
-
-        Raises:
-            Unavailable: it does not answer.
+        """Version and licence of a node that was just started, and may have no deployment yet:
+        asked as its administrator. Raises Unavailable.
         """
         return cluster.cluster_facts(self.admin() or self.service(), self.clock())
 
@@ -153,8 +156,11 @@ class Platform(Deployment):
         self.check()
         users = self.users()
         users.add(user_id)
+        insecure = self.settings.isolation == INSECURE
         kept = keyring.load(self.settings, user_id)
-        if kept is not None and kept.access == access and self._works(kept):
+        if kept is not None and not (insecure or security.works(self.client(), kept)):
+            kept = None
+        if kept is not None and kept.access == access:
             return kept, False
         made = self._new_key(
             users,
@@ -165,10 +171,10 @@ class Platform(Deployment):
             purpose=purpose,
         )
         keyring.save(self.settings, made)
+        if kept is not None:  # of the other access: nobody would have it any more
+            security.invalidate(self.service(), [kept.key_id])
+            self.note("keys_ended", user_id=user_id, ids=[kept.key_id])
         return made, True
-
-    def _works(self, credentials: UserCredentials) -> bool:
-        return self.settings.isolation == INSECURE or security.works(self.client(), credentials)
 
     def mint(
         self,
@@ -271,10 +277,14 @@ class Platform(Deployment):
             InvalidInput: no or a bad user id.
             AccessDenied: there is no key for this user, and none may be made.
         """
+        user_id = check_user_id(user.user_id if isinstance(user, UserCredentials) else user)
+        if self.settings.isolation == INSECURE:  # no key could tell one user from another
+            self.check()
+            self.users().require_active(user_id)
+        elif isinstance(user, UserCredentials) and not user.api_key.get_secret_value():
+            raise AccessDenied("the credentials have no key", code="unauthenticated")
         if isinstance(user, UserCredentials):
-            check_user_id(user.user_id)
             return Memory(self, user.user_id, lambda: user)
-        check_user_id(user)
         given = self.settings.credentials
         if given is not None:
             own = keyring.from_file(given)

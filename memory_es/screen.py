@@ -16,6 +16,7 @@ LOOKS: dict[Finding, str] = {
     "secret": "a text with a secret in it",
 }
 
+#: Every repetition is bounded: an unbounded one took a second for 4,000 empty lines, and ever more.
 _INSTRUCTION = re.compile(
     r"""
     \b(?:ignore|disregard|forget|override|bypass)\b.{0,40}
@@ -31,14 +32,14 @@ _INSTRUCTION = re.compile(
         [^>]{0,100}>
     | <\|[a-z_]{2,20}\|>
     | \[/?(?:INST|SYSTEM)\]
-    | ^\s*(?:\#{1,4}\s*)?(?:system|new\ instructions?)\s*:
+    | ^[^\S\n]{0,20}(?:\#{1,4}[^\S\n]{0,20})?(?:system|new\ instructions?)[^\S\n]{0,20}:
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 #: A secret told in words, which the library's patterns for tokens do not see.
 _TOLD = re.compile(
     r"\b(?:password|passwort|passcode|passphrase|pin(?:\ code)?|api[ _-]?key|secret[ _-]key)\b"
-    r"\s*(?:is|was|:|=)\s*[\"']?(?=\S*\d)\S{4,}",
+    r"\s{0,20}(?:is|was|:|=)\s{0,20}[\"']?(?=\S{0,60}\d)\S{4}",
     re.IGNORECASE,
 )
 #: Only a text with one of these can hold a token: most texts never load the library.

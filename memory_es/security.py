@@ -3,9 +3,10 @@ onto what they write and filters by."""
 
 from __future__ import annotations
 
-import fnmatch
 import json
-from collections.abc import Iterable, Iterator
+import re
+import time
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -14,8 +15,8 @@ from pydantic import SecretStr
 
 from memory_es.credentials import Access, UserCredentials, check_user_id, key_name
 from memory_es.errors import AccessDenied, NotFound
-from memory_es.placement import Placement
-from memory_es.schema import OWNED, Frozen
+from memory_es.placement import SERVING, Placement
+from memory_es.schema import OWNED, Frozen, Kind
 from memory_es.store import translated
 from memory_es.text import owner_id, routing, user_secret
 
@@ -23,6 +24,18 @@ OWNER_FIELD = "owner.api_key.metadata.owner_id"
 #: The name of the only role descriptor of a user's key.
 ROLE = "memory_user"
 _PAGE = 1_000
+#: Privileges on the cluster by which the stamp, the templates or keys can be changed.
+_POWERS = {
+    "all",
+    "manage",
+    "manage_security",
+    "manage_api_key",
+    "manage_pipeline",
+    "manage_ingest_pipelines",
+    "manage_index_templates",
+}
+#: Operators of Lucene's regular expressions that others do not have, or read otherwise.
+_LUCENE_ONLY = re.compile(r"[~<>&@#\"]")
 
 #: Named actions instead of ``read``, which would allow ``_explain`` and term vectors: these show
 #: how often a word occurs among all users of a shard. The mapping tells an agent that holds only
@@ -253,16 +266,25 @@ def end_later(service: Elasticsearch, key: KeyInfo, span: timedelta, now: dateti
 def own_key(client: Elasticsearch, credentials: UserCredentials) -> dict[str, Any]:
     """What the cluster says of a key, asked with that key itself: it may see itself, no other.
 
+    A key made within the last second is not found yet (it is looked for by a search) and is asked
+    for again.
+
     Raises:
         AccessDenied: it takes it no more.
+        NotFound: it knows no such key.
     """
-    with translated():
-        mine = client.options(api_key=credentials.api_key.get_secret_value())
-        found = mine.security.get_api_key(id=credentials.key_id, owner=True)["api_keys"]
-    if not found:
-        raise NotFound("the cluster does not know this key", code="no_such_key")
-    key: dict[str, Any] = found[0]
-    return key
+    mine = client.options(api_key=credentials.api_key.get_secret_value())
+    for pause in (0.0, 0.4, 0.8, 1.6):
+        time.sleep(pause)
+        try:
+            with translated():
+                found = mine.security.get_api_key(id=credentials.key_id, owner=True)["api_keys"]
+        except NotFound:
+            continue
+        if found:
+            key: dict[str, Any] = found[0]
+            return key
+    raise NotFound("the cluster does not know this key", code="no_such_key")
 
 
 def works(client: Elasticsearch, credentials: UserCredentials) -> bool:
@@ -295,13 +317,19 @@ def bad_keys(service: Elasticsearch, placement: Placement) -> list[BadKey]:
     without role descriptors has all powers of whoever made it: it may be an administrator's, so
     that it is not certainly bad.
     """
+    settle(service)
     with translated():
         answer = service.security.get_api_key(active_only=True)
-    found = (_judge(key, placement) for key in answer["api_keys"])
+        live = service.indices.get_alias(
+            index=[f"{name}-*" for name in placement.everybody([*Kind, *SERVING])],
+            ignore_unavailable=True,
+        ).body
+    names = {*live, *(alias for body in live.values() for alias in body["aliases"])}
+    found = (_judge(key, placement, names) for key in answer["api_keys"])
     return [bad for bad in found if bad is not None]
 
 
-def _judge(key: dict[str, Any], placement: Placement) -> BadKey | None:
+def _judge(key: dict[str, Any], placement: Placement, live: Collection[str]) -> BadKey | None:
     metadata = key.get("metadata") or {}
     roles = key.get("role_descriptors") or {}
     user, access = metadata.get("user_id"), metadata.get("access")
@@ -315,8 +343,15 @@ def _judge(key: dict[str, Any], placement: Placement) -> BadKey | None:
             )
         return None
     grants = [grant for role in roles.values() for grant in role.get("indices", [])]
-    if any(_reaches(name, placement) for grant in grants for name in grant["names"]):
+    if any(_covers(name, live) for grant in grants for name in grant["names"]):
         return BadKey(key_id=key["id"], reason="reaches memories without an identity", certain=True)
+    run_as = [name for role in roles.values() for name in role.get("run_as", [])]
+    if run_as:
+        return BadKey(key_id=key["id"], reason="may act as another user", certain=True)
+    powers = {name for role in roles.values() for name in role.get("cluster", [])} & _POWERS
+    if powers:
+        reason = f"may {', '.join(sorted(powers))} on the cluster"
+        return BadKey(key_id=key["id"], reason=reason, certain=False)
     if not roles:
         return BadKey(key_id=key["id"], reason="has all powers of its maker", certain=False)
     return None
@@ -344,11 +379,17 @@ def _query_of(grant: dict[str, Any]) -> Any:
     return parsed if not field_security else (parsed, field_security)
 
 
-def _reaches(pattern: str, placement: Placement) -> bool:
-    """Whether an index name or pattern in a role covers a memory of this deployment."""
-    names = placement.everybody(OWNED)
-    concrete = [name.replace("*", "0") for name in names]
-    return any(
-        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(pattern, f"{name}-*")
-        for name in [*names, *concrete, *(f"{name}-000001" for name in concrete)]
-    )
+def _covers(pattern: str, names: Iterable[str]) -> bool:
+    """Whether an index name in a role covers one of these: a name, a pattern with ``*`` and ``?``,
+    or a regular expression between slashes. One in Lucene's own spelling counts as covering."""
+    if pattern.startswith("/"):
+        try:
+            spelt = re.compile(pattern.strip("/"))
+        except re.error:
+            return True
+        if _LUCENE_ONLY.search(pattern):
+            return True
+    else:
+        parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
+        spelt = re.compile("".join(parts))
+    return any(spelt.fullmatch(name) for name in names)

@@ -6,15 +6,15 @@ The only place where the client's errors become ours. Memories that exist are ch
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import elastic_transport
 import elasticsearch
+from elastic_transport import Urllib3HttpNode
 from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch, helpers
 
@@ -32,9 +32,14 @@ from memory_es.queries import Search
 from memory_es.text import owner_id, routing
 
 _RETRY_STATUS = (429, 502, 503, 504)
-#: At DEBUG this logger writes whole requests and answers: memory texts, new keys. It does not
-#: propagate, but whoever attaches a handler to it (as pytest does) would have them in a log.
-logging.getLogger("elastic_transport.node").disabled = True
+
+
+class _SilentNode(Urllib3HttpNode):
+    """The client's own connection, which at DEBUG would log whole requests and answers: memory
+    texts, new keys. Whatever a server's logging is configured to, this one says nothing."""
+
+    def _log_request(self, *_args: Any, **_more: Any) -> None:
+        """Nothing."""
 
 
 def connect(url: str, settings: Settings) -> Elasticsearch:
@@ -51,6 +56,7 @@ def connect(url: str, settings: Settings) -> Elasticsearch:
         max_retries=4,
         retry_backoff_base=0.1,  # the client's own default does not wait at all
         retry_backoff_cap=5.0,
+        node_class=_SilentNode,
         serializers={"application/json": elasticsearch.OrjsonSerializer()},
     )
 
@@ -180,7 +186,7 @@ class Scope:
 
     store: Store
     user_id: str | None
-    id_secret: str
+    id_secret: str = field(repr=False)
     usage: Store | None = None
 
     @cached_property

@@ -139,16 +139,21 @@ def _fill(node: Any, values: Mapping[str, Any], languages: tuple[str, ...]) -> A
                 for language in languages:
                     filled[language] = _fill(item, {**values, key: language}, languages)
             else:
-                filled[key] = _fill(item, values, languages)
+                filled[_filled_text(key, values)] = _fill(item, values, languages)
         return filled
     if isinstance(node, list):
         return [_fill(item, values, languages) for item in node]
     if isinstance(node, str):
         if node in values:
             return values[node]  # keeps numbers numbers
-        for placeholder, value in values.items():
-            node = node.replace(placeholder, str(value))
+        return _filled_text(node, values)
     return node
+
+
+def _filled_text(text: str, values: Mapping[str, Any]) -> str:
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, str(value))
+    return text
 
 
 def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:

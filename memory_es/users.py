@@ -7,6 +7,7 @@ out until added again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from memory_es import indices, security
 from memory_es.config import INSECURE
 from memory_es.credentials import Access, UserCredentials, check_user_id
 from memory_es.documents import StateRow
-from memory_es.errors import AccessDenied, Conflict, NotFound, SetupError
+from memory_es.errors import AccessDenied, Conflict, InvalidInput, NotFound, SetupError
 from memory_es.placement import Placement
 from memory_es.security import KeyInfo
 from memory_es.store import Creation, Reference, Store, Stored
@@ -137,7 +138,13 @@ class Users:
                 code="no_such_key",
                 remedy="See `memory-es users list`; make one with `memory-es users add`",
             )
-        access: Access = "read" if all(key.access == "read" for key in before) else "write"
+        if len({key.access for key in before}) > 1:
+            raise InvalidInput(
+                "purpose",
+                f"the keys for {purpose!r} have different access",
+                remedy="Revoke one of them by its id first",
+            )
+        access: Access = "read" if before[0].access == "read" else "write"
         made = self.mint(
             user_id,
             issued_by=issued_by,
@@ -149,7 +156,8 @@ class Users:
         if overlap:
             now = self.clock()
             for key in before:
-                security.end_later(self.service, key, overlap, now)
+                with contextlib.suppress(NotFound, SetupError):  # it has ended meanwhile
+                    security.end_later(self.service, key, overlap, now)
         else:
             security.invalidate(self.service, [key.key_id for key in before])
         return made, before
@@ -168,7 +176,8 @@ class Users:
         if key_id is None:
             self._set(user_id, "revoked")
         security.settle(self.service)
-        live = [key.key_id for key in self.keys(user_id) if key.state == "live"]
+        # by the cluster's word alone: this host's clock may be wrong about what has expired
+        live = [key.key_id for key in self.keys(user_id) if key.state != "revoked"]
         if key_id is not None:
             if key_id not in live:
                 raise NotFound(

@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
 from memory_es import Memory, Platform
 from memory_es.changes import Changes
-from memory_es.errors import Conflict, InvalidInput, MemoryEsError, NotFound
+from memory_es.credentials import UserCredentials
+from memory_es.errors import Conflict, InvalidInput, NotFound
+from memory_es.owned import owned
 from memory_es.schema import OWNED, Kind
-from memory_es.text import document_id, identity, routing
+from memory_es.store import Scope, Store
+from memory_es.text import document_id, identity, owner_id, routing
+from memory_es.usage import Touch, apply_touches
 from tests.backstage import admin_of
 from tests.doubles import HashingEmbedder
+
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module", params=["dls", "index"])
@@ -43,6 +50,15 @@ def remember(memory: Memory, text: str, kind: Kind = Kind.SEMANTIC) -> str:
     return str(memory.remember(text, kind, **extra).id)
 
 
+def state(platform: Platform, memory: Memory) -> dict[str, int]:
+    """The version of every document of a user."""
+    admin, pattern = admin_of(platform), f"{platform.settings.prefix}-*"
+    admin.indices.refresh(index=pattern)
+    owner = {"term": {"owner.api_key.metadata.owner_id": owner_id(memory.user_id)}}
+    hits = admin.search(index=pattern, query=owner, size=100, version=True)["hits"]["hits"]
+    return {hit["_id"]: hit["_version"] for hit in hits}
+
+
 def texts(memory: Memory, query: str, recipe: str = "lexical") -> list[str]:
     return [hit.text for hit in memory.recall(query, recipe=recipe, touch=False).hits]
 
@@ -59,12 +75,13 @@ def test_memories_come_in_order_each_once_with_their_kind(memory: Memory) -> Non
 
 
 def test_a_foreign_id_and_one_that_never_was_are_one_error(
-    memory: Memory, other: Memory, changes: Changes
+    platform: Platform, memory: Memory, other: Memory, changes: Changes
 ) -> None:
     mine, theirs = remember(memory, "mine"), remember(other, "theirs")
     gone = remember(memory, "gone")
     [doomed] = memory.owned([gone])
     doomed.delete(changes)
+    versions = state(platform, memory), state(platform, other)
     said = set()
     for wanted in (
         [theirs],
@@ -82,6 +99,15 @@ def test_a_foreign_id_and_one_that_never_was_are_one_error(
         ("there is no such memory. Take an id that recall shows", "not_found"),
     }
     assert texts(other, "theirs") == ["theirs"]
+    assert (state(platform, memory), state(platform, other)) == versions
+
+
+def test_the_read_is_refused_without_a_user(platform: Platform, memory: Memory) -> None:
+    id_ = remember(memory, "mine")
+    nobody = Scope(Store(platform.service(), platform.placement), None, "")
+    with pytest.raises(InvalidInput) as caught:
+        owned(nobody, [id_])
+    assert caught.value.field == "user"
 
 
 @pytest.mark.parametrize("ids", [[], [""], [" "], ["\u200b"], [None], [7], ["ok", ""]])
@@ -102,9 +128,10 @@ def test_a_change_is_bound_to_what_was_read(memory: Memory, changes: Changes) ->
     [now] = memory.owned([id_])
     assert now.seen.source["revision"] == 7
     now.delete(changes)
-    with pytest.raises(MemoryEsError) as caught:
+    with pytest.raises(NotFound):
         now.update(changes, {"revision": 9})
-    assert caught.value.code in {"not_found", "conflict"}
+    with pytest.raises((NotFound, Conflict)):  # Elasticsearch calls this one a conflict
+        now.delete(changes)
     assert texts(memory, "tea") == []
 
 
@@ -125,7 +152,7 @@ def test_of_many_changers_of_one_reading_exactly_one_succeeds(
         else:
             outcomes.append("done")
 
-    threads = [threading.Thread(target=change, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(1, 9)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -157,16 +184,40 @@ def test_f6_two_users_with_one_text_have_two_memories_and_one_can_go(
 
 
 def test_a_document_planted_under_a_foreign_id_is_its_planters_alone(
-    platform: Platform, memory: Memory, other: Memory, changes: Changes
+    platform: Platform, other: Memory, changes: Changes
 ) -> None:
     """Who learns an id, and even the secret behind it, changes only what is written with one's own
     key: on whatever shard it lies."""
     text = "the safe opens with 7 3 5"
     theirs = remember(other, text)
-    key, _ = platform.add_user(memory.user_id)
-    client = platform.client().options(api_key=key.api_key.get_secret_value())
-    place = routing(memory.user_id)
-    index = platform.placement.index(Kind.SEMANTIC, place)
+    secret = platform.for_user(other.user_id)._credentials().id_secret.get_secret_value()
+    assert theirs == document_id(secret, Kind.SEMANTIC, identity(text), 0)
+    before = state(platform, other)
+    planted = False
+    for _ in range(20):  # until one's documents lie on another shard than the other user's
+        name = f"planter-{uuid.uuid4().hex}"
+        key, _ = platform.add_user(name)
+        planter = platform.for_user(name)
+        planted = plant(platform, key, theirs)
+        if planted:
+            break
+        with pytest.raises(NotFound):  # on the other's shard the id is taken
+            planter.owned([theirs])
+    assert planted
+    [one] = planter.owned([theirs])
+    assert one.seen.source["text"] == "planted"
+    one.update(changes, {"revision": 5})
+    assert state(platform, other) == before
+    [again] = planter.owned([theirs])
+    again.delete(changes)
+    assert state(platform, other) == before
+    [kept] = other.owned([theirs])
+    assert kept.seen.source["text"] == text
+
+
+def plant(platform: Platform, key: UserCredentials, id_: str) -> bool:
+    """Write a document under this id with a user's key; whether the id was free."""
+    place = routing(key.user_id)
     document = {
         "kind": "semantic",
         "text": "planted",
@@ -176,19 +227,12 @@ def test_a_document_planted_under_a_foreign_id_is_its_planters_alone(
         "created_at": "2026-01-01T00:00:00Z",
         "event_time": "2026-01-01T00:00:00Z",
     }
-    action = {"_index": index, "_id": theirs, "routing": place}
+    index = platform.placement.index(Kind.SEMANTIC, place)
+    client = platform.client().options(api_key=key.api_key.get_secret_value())
+    action = {"_index": index, "_id": id_, "routing": place}
     [item] = client.bulk(operations=[{"create": action}, document], refresh=True)["items"]
-    if item["create"]["status"] == 409:  # on the other's shard the id is taken
-        with pytest.raises(NotFound):
-            memory.owned([theirs])
-    else:
-        [planted] = memory.owned([theirs])
-        assert planted.seen.source["text"] == "planted"
-        planted.delete(changes)
-    [kept] = other.owned([theirs])
-    assert kept.seen.source["text"] == text
-    secret = platform.for_user(other.user_id)._credentials().id_secret.get_secret_value()
-    assert theirs == document_id(secret, Kind.SEMANTIC, identity(text), 0)
+    assert item["create"]["status"] in {201, 409}
+    return bool(item["create"]["status"] == 201)
 
 
 def test_the_changes_of_one_user_leave_all_others_as_they_were(
@@ -196,19 +240,47 @@ def test_the_changes_of_one_user_leave_all_others_as_they_were(
 ) -> None:
     for number in range(3):
         remember(other, f"their fact {number}")
-    admin, pattern = admin_of(platform), f"{platform.settings.prefix}-*"
-
-    def state() -> dict[str, int]:
-        admin.indices.refresh(index=pattern)
-        owner = {"term": {"owner.api_key.metadata.owner_id": f"user:{other.user_id}"}}
-        hits = admin.search(index=pattern, query=owner, size=100, version=True)["hits"]["hits"]
-        return {hit["_id"]: hit["_version"] for hit in hits}
-
-    before = state()
+    before = state(platform, other)
     assert len(before) >= 3
     for number in range(3):
         [one] = memory.owned([remember(memory, f"my fact {number}")])
         one.update(changes, {"revision": number})
         [again] = memory.owned([one.reference.id])
         again.delete(changes)
-    assert state() == before
+    assert state(platform, other) == before
+
+
+def test_i5_a_touch_of_a_foreign_id_reaches_no_row_of_its_owners(
+    platform: Platform, memory: Memory, other: Memory
+) -> None:
+    rows = Store(platform.service(), platform.placement)
+    id_ = remember(other, "the ferry leaves at nine")
+    theirs = Touch(other.user_id, Kind.SEMANTIC, id_)
+    apply_touches(rows, {theirs: 2}, NOW)
+    before = rows.fetch([theirs.reference])[theirs.reference]
+    with pytest.raises(NotFound):
+        memory.owned([id_])
+    apply_touches(rows, {Touch(memory.user_id, Kind.SEMANTIC, id_): 999}, NOW)
+    assert rows.fetch([theirs.reference])[theirs.reference] == before
+    assert before.source["use_count"] == 2
+
+
+def test_i10_what_a_key_claims_about_use_is_refused(platform: Platform, memory: Memory) -> None:
+    id_ = remember(memory, "the ferry leaves at nine")
+    credentials, _ = platform.add_user(memory.user_id)
+    key = platform.client().options(api_key=credentials.api_key.get_secret_value())
+    touch = Touch(memory.user_id, Kind.SEMANTIC, id_)
+    usage = {"_index": platform.placement.index("usage"), "_id": touch.reference.id}
+    place = {"_index": platform.placement.index(Kind.SEMANTIC, routing(memory.user_id)), "_id": "x"}
+    document = {"kind": "semantic", "text": "the ferry leaves at nine"}
+    claims = {"use_count": 999_999}, {"pinned": True}, {"last_used_at": "2036-01-01T00:00:00Z"}
+    where = {"routing": routing(memory.user_id)}
+    for claim in claims:
+        [item] = key.bulk(operations=[{"create": place | where}, document | claim])["items"]
+        assert item["create"]["status"] == 400
+        row = {"kind": "semantic"} | claim
+        [item] = key.bulk(operations=[{"create": usage | where}, row])["items"]
+        assert item["create"]["status"] == 403
+    assert not Store(platform.service(), platform.placement).fetch([touch.reference])
+    [hit] = memory.recall("ferry", touch=False).hits
+    assert hit.priors.get("usage", 0) == 0

@@ -15,6 +15,7 @@ from memory_es.errors import SetupError
 from memory_es.keyring import (
     deployment_secret,
     from_file,
+    keep_service_password,
     load,
     make_service_password,
     remove,
@@ -76,8 +77,8 @@ def test_many_first_starts_agree_on_one_secret(settings: Settings) -> None:
 
 def test_the_setting_wins_over_the_file(settings: Settings, tmp_path: Path) -> None:
     deployment_secret(settings, create=True)
-    given = Settings.load(state_dir=tmp_path / "state", secret=SecretStr("given"))
-    assert deployment_secret(given).get_secret_value() == "given"
+    given = Settings.load(state_dir=tmp_path / "state", secret=SecretStr("given " * 6))
+    assert deployment_secret(given).get_secret_value() == "given " * 6
 
 
 def test_without_a_secret_there_is_an_error_that_names_the_remedy(settings: Settings) -> None:
@@ -152,7 +153,27 @@ def test_the_service_password_is_made_once_and_kept_by_prefix(
     assert mode(settings.state_dir / "service" / "team") == 0o600
     assert service_password(Settings.load(state_dir=tmp_path / "state", prefix="other")) is None
     assert make_service_password(settings) == made
-    assert make_service_password(settings, replace=True) != made
+    new = make_service_password(settings, keep=False)
+    assert new != made
+    assert service_password(settings) == made
+    keep_service_password(settings, new)
+    assert service_password(settings) == new
+
+
+def test_a_secret_that_could_be_guessed_is_refused(settings: Settings) -> None:
+    weak = settings.model_copy(update={"secret": SecretStr("hunter2")})
+    with pytest.raises(SetupError, match="openssl rand") as caught:
+        deployment_secret(weak)
+    assert caught.value.code == "weak_secret"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_of_another_user_is_not_taken(settings: Settings) -> None:
+    path = save(settings, credentials("sarah"))
+    path.write_text(path.read_text().replace('"sarah"', '"bob"'))
+    with pytest.raises(SetupError) as caught:
+        load(settings, "sarah")
+    assert caught.value.code == "damaged_credentials"
 
 
 def test_many_that_make_the_first_password_agree_on_one(settings: Settings) -> None:
@@ -186,11 +207,13 @@ def store(settings: Settings, program: str) -> Settings:
 
 
 def test_the_operators_store_is_asked_for_each_secret_by_its_name(settings: Settings) -> None:
-    asked = store(settings, "print(f'  {name} of the store  ')")
-    assert deployment_secret(asked).get_secret_value() == "secret of the store"
+    asked = store(settings, "print(f'  {name} of the store, which is long enough  ')")
+    assert (
+        deployment_secret(asked).get_secret_value() == "secret of the store, which is long enough"
+    )
     found = service_password(asked)
     assert found is not None
-    assert found.get_secret_value() == "service_password of the store"
+    assert found.get_secret_value() == "service_password of the store, which is long enough"
     assert not settings.state_dir.exists()
 
 
