@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from elasticsearch import Elasticsearch
 
-from memory_es import Memory, Platform, Settings, node
+from memory_es import Memory, Platform, Settings, artifacts, node
 from memory_es.models import Embedder, load_embedder
 from tests.backstage import admin_of, remove
 
@@ -32,9 +32,20 @@ def start_node(state_dir: Path) -> Callable[[str], node.NodeInfo]:
             security=name != "insecure",
             progress=_silent,
         )
+        if name != "insecure":
+            _make_security_index(info)
         return info
 
     return start
+
+
+def _make_security_index(info: node.NodeInfo) -> None:
+    """Once for a new node, so that workers that start at once do not meet half of it."""
+    with artifacts.locked(info.state_dir / "warm.lock", lambda: None):
+        if not (info.state_dir / "warm").exists():
+            login = (info.username, info.password.get_secret_value())
+            Elasticsearch(info.url, basic_auth=login).security.put_role(name="warm", cluster=[])
+            (info.state_dir / "warm").touch()
 
 
 @pytest.fixture(scope="session")

@@ -374,7 +374,7 @@ def test_security_that_is_off_is_found(
         state_dir=tmp_path,
         prefix=new_prefix(),
         service_password=SecretStr("of-no-use"),
-        secret=SecretStr("of-no-use"),
+        secret=SecretStr("of-no-use" * 4),
     )
     with Platform(settings, embedder=HashingEmbedder()) as platform:
         found = {check.name: check for check in platform.diagnose(security=True)}

@@ -112,10 +112,9 @@ def test_a_user_whose_credentials_come_from_elsewhere_is_refused(platform: Platf
     """Credentials are made by hand here: nothing in the cluster would notice."""
     own, _ = platform.add_user(OWNER)
     forged = own.model_copy(update={"user_id": "tom"})
-    memory = platform.for_user(forged)
     fact = f"planted {uuid.uuid4().hex}"
     with pytest.raises((SetupError, AccessDenied)):
-        memory.remember(fact, "semantic")
+        platform.for_user(forged).remember(fact, "semantic")
 
 
 # --- what there is not ------------------------------------------------------------------------
