@@ -386,7 +386,7 @@ def test_security_that_is_off_is_found(
             platform,
             ELASTICSEARCH_URL=str(settings.elasticsearch_url),
             MEMORY_ES_SERVICE_PASSWORD="of-no-use",
-            MEMORY_ES_SECRET="of-no-use",
+            MEMORY_ES_SECRET="of-no-use" * 4,
         )
     assert (code, {"licence", "security"} <= names) == (3, True)
 
