@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote_plus
@@ -24,6 +25,12 @@ _HARMLESS = re.compile(
     r"|urllib3\.connectionpool http://\S+ \"[A-Z]+ [\w./*,?&=:-]+ HTTP/1\.1\" \d+ \S+"
 )
 _CREDENTIAL = re.compile(r"\b(?:ApiKey|Basic|Bearer) [A-Za-z0-9+/=_-]{16,}")
+#: What may stand in a line that is taken for harmless, and what divides it there.
+_WORD = re.compile(r"[\w.-]+")
+_PARTS = re.compile(r"[^\w.-]+")
+#: An API key as Elasticsearch encodes it, whoever made it and wherever it is kept.
+_ENCODED = re.compile(r"[A-Za-z0-9+/]{58}==")
+_KEY = re.compile(rb"[\w-]{20}:[\w-]{22}")
 
 
 def log_everything(state: Path) -> None:
@@ -50,30 +57,51 @@ def note_texts(state: Path, admin: Elasticsearch, placement: Placement) -> None:
     hits = helpers.scan(
         admin, index=f"{placement.prefix}-*", query={"_source": ["text"]}, size=2_000
     )
-    texts = {hit["_source"].get("text") for hit in hits}
-    kept = [text for text in texts if isinstance(text, str) and len(text) >= LEAST]
-    (folder / f"{placement.prefix}.json").write_text(json.dumps(kept))
+    texts = (hit["_source"].get("text") for hit in hits)  # a forged one need not be a string
+    kept = {text for text in texts if isinstance(text, str) and len(text) >= LEAST}
+    (folder / f"{placement.prefix}.json").write_text(json.dumps(sorted(kept)))
 
 
 def in_logs(state: Path) -> list[str]:
     """What was found, a line each, without the secret itself."""
-    texts = {
-        text[:200] for file in state.rglob("texts/*.json") for text in json.loads(file.read_text())
-    }
+    noted = (json.loads(file.read_text()) for file in state.rglob("texts/*.json"))
+    texts = {form for some in noted for text in some for form in _forms(text)}
     secrets = set(_secrets(state))
+    words = secrets | {text for text in texts if _WORD.fullmatch(text)}
     found: dict[str, None] = {}
     for file in (*state.glob("logged/*.log"), *state.rglob("logs/*.log")):
         with file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if _HARMLESS.fullmatch(line.rstrip("\n")):
+                    if not words.isdisjoint(_PARTS.split(line)):
+                        found[f"{file.name}: in a path, by {line.split(' ')[0]}"] = None
                     continue
                 for form in {line, unquote_plus(line)}:
-                    if _CREDENTIAL.search(form) or any(secret in form for secret in secrets):
+                    if _CREDENTIAL.search(form) or _holds_key(form):
+                        found[f"{file.name}: a credential, by {line.split(' ')[0]}"] = None
+                    if any(secret in form for secret in secrets):
                         found[f"{file.name}: a secret, by {line.split(' ')[0]}"] = None
                     for text in texts:
                         if text in form:
                             found[f"{file.name}: {text[:40]!r}, by {line.split(' ')[0]}"] = None
     return list(found)[:_SHOWN]
+
+
+def _forms(text: str) -> Iterator[str]:
+    """A text as a line of a log may have it: its longest line, or escaped."""
+    longest = max(text.splitlines(), key=len, default="")[:200]
+    for form in (
+        longest,
+        json.dumps(longest)[1:-1],
+        json.dumps(longest, ensure_ascii=False)[1:-1],
+        repr(longest)[1:-1],
+    ):
+        if len(longest) >= LEAST:
+            yield form
+
+
+def _holds_key(line: str) -> bool:
+    return any(_KEY.fullmatch(b64decode(found)) for found in _ENCODED.findall(line))
 
 
 def _secrets(state: Path) -> Iterator[str]:

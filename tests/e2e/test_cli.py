@@ -285,3 +285,10 @@ def test_a_missing_user_is_asked_for(cli: Cli) -> None:
     done = cli.run("recall", "tea")
     assert (done.code, done.out) == (2, "")
     assert "user: is empty" in done.err
+
+
+def test_a_missing_argument_is_explained_by_the_usage(cli: Cli) -> None:
+    done = cli.run("recall", "--user", "sarah")
+    assert (done.code, done.out) == (2, "")
+    assert "Usage: memory-es recall" in done.err
+    assert "query" in done.err

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shlex
 import stat
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -229,6 +230,37 @@ def test_a_store_that_gives_nothing_is_an_error_that_shows_nothing(
             ask(store(settings, program))
         assert caught.value.code == "secret_command"
         assert "hush" not in str(caught.value)
+
+
+def test_a_store_that_does_not_answer_is_given_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory_es.keyring._PATIENCE", 0.5)
+    slow = store(settings, "print('hush', flush=True); import time; time.sleep(60)")
+    started = time.monotonic()
+    with pytest.raises(SetupError, match="TimeoutExpired") as caught:
+        service_password(slow)
+    assert time.monotonic() - started < 10
+    assert caught.value.code == "secret_command"
+    assert "hush" not in str(caught.value)
+
+
+def test_a_given_secret_wins_and_the_store_is_not_asked(settings: Settings, tmp_path: Path) -> None:
+    mark = tmp_path / "asked"
+    given = store(settings, f"open({str(mark)!r}, 'w'); print('of the store' * 4)").model_copy(
+        update={"secret": SecretStr("given " * 6), "service_password": SecretStr("given")}
+    )
+    assert deployment_secret(given) == SecretStr("given " * 6)
+    assert service_password(given) == SecretStr("given")
+    assert not mark.exists()
+
+
+def test_a_service_password_of_the_store_is_not_replaced(settings: Settings) -> None:
+    for keep in (True, False):
+        with pytest.raises(SetupError, match="MEMORY_ES_SERVICE_PASSWORD") as caught:
+            make_service_password(store(settings, "print(name)"), keep=keep)
+        assert caught.value.code == "password_given"
+    assert not settings.state_dir.exists()
 
 
 @pytest.mark.parametrize("command", ["/no/such/program {name}", "'unclosed"])
