@@ -10,6 +10,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -25,16 +26,31 @@ Action = Literal["recall", "remember", "read", "catalog", "key_made", "keys_ende
 MAX_IDS = 1_000
 
 
-class AuditEvent(Frozen):
-    """One thing that was done. ``owner_id`` is None for the catalog; ``outcome`` is ``ok`` or the
-    code of the error."""
+@dataclass
+class Act:
+    """Something that is being done: what of it the audit trail shall name once it is over."""
 
+    key_id: str | None = None
+    ids: list[str] = field(default_factory=list)
+    outcome: str = "ok"
+
+
+class AuditEvent(Frozen):
+    """One thing that was done."""
+
+    #: When it was done.
     at: datetime
+    #: What was done.
     action: Action
+    #: Whose memories; none for the catalog.
     owner_id: str | None
+    #: The key that was used, made or ended.
     key_id: str | None
+    #: The memories, or the keys that ended: the first 1,000.
     ids: tuple[str, ...]
+    #: How many there were.
     count: int
+    #: `ok`, the code of the (first) error, or the name of the exception that ended it.
     outcome: str
 
 

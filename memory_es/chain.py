@@ -78,7 +78,8 @@ def _keys(users: Users) -> Check:
         return Check(
             "user keys",
             "failed",
-            f"{'; '.join(certain[:_SHOWN])} ({len(certain)} in all). Invalidate them by id",
+            f"{'; '.join(certain[:_SHOWN])} ({len(certain)} in all). End each with"
+            " `memory-es users revoke --key ID`; what an administrator made, as administrator",
         )
     doubtful = [f"{key.key_id} {key.reason}" for key in bad]
     if doubtful:

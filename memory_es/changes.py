@@ -43,7 +43,11 @@ class Changes:
             )
 
     def delete(self, reference: Reference, seen: Stored, *, refresh: bool) -> None:
-        """Delete it. Raises as ``update`` does."""
+        """Delete it.
+
+        Raises:
+            Conflict: somebody changed or deleted it since (Elasticsearch says the same of both).
+        """
         with translated():
             self._service.delete(
                 index=self._placement.index(reference.index, reference.routing),

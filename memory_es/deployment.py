@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Self
 
@@ -16,10 +17,10 @@ from elasticsearch import Elasticsearch
 from pydantic import SecretStr
 
 from memory_es import cluster, indices, keyring, node, security, service_account, store
-from memory_es.audit import Action, AuditTrail, event
+from memory_es.audit import Act, Action, AuditTrail, event
 from memory_es.config import INSECURE, Settings
 from memory_es.credentials import UserCredentials
-from memory_es.errors import SetupError, Unavailable
+from memory_es.errors import MemoryEsError, SetupError, Unavailable
 from memory_es.minted import LIFETIME, MintedKeys
 from memory_es.models import Embedder, Progress, Reranker, load_embedder, load_reranker
 from memory_es.placement import Placement
@@ -263,10 +264,11 @@ class Deployment:
                 users = self.users()
 
                 def mint(user_id: str) -> UserCredentials:
-                    made = users.mint(
-                        user_id, issued_by="server", expiration=LIFETIME, purpose="on demand"
-                    )
-                    self.note("key_made", user_id=user_id, key_id=made.key_id)
+                    with self.acting("key_made", user_id) as act:
+                        made = users.mint(
+                            user_id, issued_by="server", expiration=LIFETIME, purpose="on demand"
+                        )
+                        act.key_id = made.key_id
                     return made
 
                 def end(key_ids: list[str]) -> None:
@@ -301,23 +303,23 @@ class Deployment:
                 self._trail = AuditTrail(Store(self.service(), self.placement) if kept else None)
             return self._trail
 
-    def note(
-        self,
-        action: Action,
-        *,
-        user_id: str | None,
-        key_id: str | None = None,
-        ids: Sequence[str] = (),
-        outcome: str = "ok",
-    ) -> None:
-        """Leave an event in the audit trail."""
-        self.trail().add(
-            event(
-                action,
-                at=self.clock(),
-                user_id=user_id,
-                key_id=key_id or None,
-                ids=ids,
-                outcome=outcome,
+    @contextmanager
+    def acting(self, action: Action, user_id: str | None) -> Iterator[Act]:
+        """Do something that leaves an event in the audit trail, however it ends."""
+        act = Act()
+        try:
+            yield act
+        except BaseException as error:
+            act.outcome = error.code if isinstance(error, MemoryEsError) else type(error).__name__
+            raise
+        finally:
+            self.trail().add(
+                event(
+                    action,
+                    at=self.clock(),
+                    user_id=user_id,
+                    key_id=act.key_id or None,
+                    ids=act.ids,
+                    outcome=act.outcome,
+                )
             )
-        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from memory_es import security
-from memory_es.audit import Action
+from memory_es.audit import Act, Action
 from memory_es.config import Settings
 from memory_es.credentials import UserCredentials
 from memory_es.deployment import Deployment
@@ -59,9 +59,17 @@ def collect(results: Iterator[WriteResult], on_result: OnResult) -> list[WriteRe
     return collected
 
 
-def created_ids(results: Iterable[WriteResult]) -> list[str]:
-    """Ids of what was written, for the audit trail."""
-    return [str(result.id) for result in results if result.status == "created"]
+def audited(act: Act, on_result: OnResult) -> OnResult:
+    """Note each result for the audit trail as it comes: what is stored before a failure too."""
+
+    def told(result: WriteResult) -> None:
+        if result.status == "created":
+            act.ids.append(str(result.id))
+        elif result.status == "failed" and act.outcome == "ok":
+            act.outcome = str(result.code)
+        on_result(result)
+
+    return told
 
 
 def _refused(credentials: UserCredentials, now: datetime) -> AccessDenied:
@@ -115,27 +123,20 @@ class Memory:
         return self._own[1]
 
     @contextmanager
-    def _acting(self, action: Action) -> Iterator[tuple[Scope, list[str]]]:
-        """The user's scope, and a list for the ids of what the audit trail shall name."""
+    def _acting(self, action: Action) -> Iterator[tuple[Scope, Act]]:
+        """The user's scope, and what the audit trail shall name."""
         platform = self._platform
-        ids: list[str] = []
-        key_id, outcome = None, "ok"
-        try:
+        with platform.acting(action, self._user_id) as act:
             credentials = self._credentials()
-            key_id = credentials.key_id
+            act.key_id = credentials.key_id
             try:
                 platform.check(credentials)
-                yield self._scope(credentials), ids
+                yield self._scope(credentials), act
             except AccessDenied as error:
                 if error.code == "unauthenticated":
                     platform.drop_minted(credentials)
                     raise _refused(credentials, platform.clock()) from None
                 raise
-        except MemoryEsError as error:
-            outcome = error.code
-            raise
-        finally:
-            platform.note(action, user_id=self._user_id, key_id=key_id, ids=ids, outcome=outcome)
 
     def whoami(self) -> dict[str, Any]:
         """What the cluster says of the key in use, asked with that key: user, key id, access,
@@ -162,9 +163,9 @@ class Memory:
             InvalidInput: no id, or a blank one.
             NotFound: one is not this user's, or never was.
         """
-        with self._acting("read") as (scope, seen):
+        with self._acting("read") as (scope, act):
             found = owned(scope, ids)
-            seen.extend(memory.reference.id for memory in found)
+            act.ids.extend(memory.reference.id for memory in found)
             return found
 
     def remember(self, text: str, kind: str | Kind = Kind.EPISODIC, **fields: Any) -> WriteResult:
@@ -212,12 +213,7 @@ class Memory:
             Unavailable: Elasticsearch fails; what ``on_result`` was told is stored.
         """
         platform = self._platform
-        with self._acting("remember") as (scope, ids):
-
-            def told(result: WriteResult) -> None:
-                ids.extend(created_ids([result]))  # at once: what is stored before a failure too
-                on_result(result)
-
+        with self._acting("remember") as (scope, act):
             return collect(
                 write(
                     scope,
@@ -228,7 +224,7 @@ class Memory:
                     refresh=refresh,
                     refuse_suspicious=platform.settings.suspicious == "refuse",
                 ),
-                told,
+                audited(act, on_result),
             )
 
     def recall(self, query: str, k: int = 10, **options: Any) -> RecallResult:
@@ -248,7 +244,7 @@ class Memory:
         except ValidationError as error:
             raise invalid_input(error) from None
         platform = self._platform
-        with self._acting("recall") as (scope, ids):
+        with self._acting("recall") as (scope, act):
             result = recall(
                 scope,
                 platform.embedder(),
@@ -257,7 +253,7 @@ class Memory:
                 languages=platform.settings.languages,
                 now=platform.clock(),
             )
-            ids.extend(hit.id for hit in result.hits)
+            act.ids.extend(hit.id for hit in result.hits)
         if request.touch and (recorder := platform.recorder()):
             recorder.add(
                 Touch(self.user_id, hit.kind, hit.id)

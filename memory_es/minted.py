@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from memory_es.credentials import UserCredentials
-from memory_es.errors import MemoryEsError
+from memory_es.errors import MemoryEsError, Unavailable
 
 _log = logging.getLogger(__name__)
 #: How long such a key is valid, and how long before its end it is replaced: longer than any
@@ -36,9 +36,11 @@ class MintedKeys:
         self._making: dict[str, threading.Lock] = {}
         self._keys: dict[str, UserCredentials] = {}
         self._made: list[UserCredentials] = []
+        self._closed = False
 
     def of(self, user_id: str) -> UserCredentials:
-        """A user's key. Many threads that ask at once get one. Raises what minting raises."""
+        """A user's key. Many threads that ask at once get one. Raises what minting raises, and
+        Unavailable once closed."""
         with self._lock:
             making = self._making.setdefault(user_id, threading.Lock())
         with making:
@@ -47,8 +49,13 @@ class MintedKeys:
             if found is None or self._ending(found):
                 found = self._mint(user_id)
                 with self._lock:
-                    self._keys[user_id] = found
-                    self._made = [key for key in self._made if not self._ended(key)] + [found]
+                    late = self._closed
+                    if not late:
+                        self._keys[user_id] = found
+                        self._made = [key for key in self._made if not self._ended(key)] + [found]
+                if late:
+                    self._end([found.key_id])
+                    raise Unavailable("the platform was closed", remedy="Open it again")
             return found
 
     def _ending(self, key: UserCredentials) -> bool:
@@ -66,6 +73,7 @@ class MintedKeys:
     def close(self) -> None:
         """End every key that was made here."""
         with self._lock:
+            self._closed = True
             ids = [key.key_id for key in self._made if not self._ended(key)]
             self._keys.clear()
             self._made.clear()

@@ -36,7 +36,11 @@ class Owned:
         service.update(self.reference, self.seen, change, refresh=refresh)
 
     def delete(self, service: Changes, *, refresh: bool = True) -> None:
-        """Delete exactly what was read. Raises as ``update`` does."""
+        """Delete exactly what was read.
+
+        Raises:
+            Conflict: somebody changed or deleted it since.
+        """
         service.delete(self.reference, self.seen, refresh=refresh)
 
 

@@ -13,7 +13,7 @@ from memory_es.config import EVALUATION, INSECURE, time_span
 from memory_es.credentials import Access, UserCredentials, check_user_id
 from memory_es.deployment import Deployment
 from memory_es.errors import AccessDenied, ModelError, SetupError
-from memory_es.memory import Memory, OnResult, collect, created_ids, ignore_result
+from memory_es.memory import Memory, OnResult, audited, collect, ignore_result
 from memory_es.queries import RECIPES, recipe_named
 from memory_es.requests import WriteResult
 from memory_es.schema import AnyNewMemory
@@ -172,8 +172,9 @@ class Platform(Deployment):
         )
         keyring.save(self.settings, made)
         if kept is not None:  # of the other access: nobody would have it any more
-            security.invalidate(self.service(), [kept.key_id])
-            self.note("keys_ended", user_id=user_id, ids=[kept.key_id])
+            with self.acting("keys_ended", user_id) as act:
+                act.ids.append(kept.key_id)
+                security.invalidate(self.service(), act.ids)
         return made, True
 
     def mint(
@@ -190,22 +191,20 @@ class Platform(Deployment):
         self.check()
         users = self.users()
         users.add(user_id)
-        return self._new_key(
-            users,
-            user_id,
-            issued_by=issued_by,
-            access=access,
-            expiration=expiration,
-            purpose=purpose,
-        )
+        options = {"issued_by": issued_by, "access": access, "purpose": purpose}
+        return self._new_key(users, user_id, expiration=expiration, **options)
 
     def _new_key(
         self, users: Users, user_id: str, *, expiration: str | None = None, **options: Any
     ) -> UserCredentials:
-        time_span("expires", expiration or self.settings.key_expiry)
-        made = users.mint(user_id, expiration=expiration or self.settings.key_expiry, **options)
-        self.note("key_made", user_id=user_id, key_id=made.key_id)
+        with self.acting("key_made", user_id) as act:
+            made = users.mint(user_id, expiration=self._expiry(expiration), **options)
+            act.key_id = made.key_id
         return made
+
+    def _expiry(self, wanted: str | None) -> str:
+        time_span("expires", expiry := wanted or self.settings.key_expiry)
+        return expiry
 
     def rotate_user(
         self,
@@ -231,33 +230,34 @@ class Platform(Deployment):
         """
         self.check()
         span = timedelta() if overlap in ("0", "0m") else time_span("overlap", overlap)
-        time_span("expires", expiration or self.settings.key_expiry)
-        made, before = self.users().rotate(
-            user_id,
-            overlap=span,
-            issued_by=issued_by,
-            expiration=expiration or self.settings.key_expiry,
-            purpose=purpose,
-        )
+        with self.acting("keys_ended", user_id) as ended, self.acting("key_made", user_id) as act:
+            made, before = self.users().rotate(
+                user_id,
+                overlap=span,
+                issued_by=issued_by,
+                expiration=self._expiry(expiration),
+                purpose=purpose,
+            )
+            act.key_id = made.key_id
+            ended.ids.extend(key.key_id for key in before)
         if keep:
             keyring.save(self.settings, made)
-        self.note("key_made", user_id=user_id, key_id=made.key_id)
-        self.note("keys_ended", user_id=user_id, ids=[key.key_id for key in before])
         return made, before
 
-    def revoke_user(self, user_id: str, key_id: str | None = None) -> list[str]:
-        """End every key of a user, or one of them; returns the ids ended. When this returns, no
-        process that holds one can use it.
+    def revoke_user(self, user_id: str | None, key_id: str | None = None) -> list[str]:
+        """End every key of a user, or one of them, or (None) one by its id alone; returns the ids
+        ended. When this returns, no process that holds one can use it.
 
         Raises:
             NotFound: no such user, or no such live key of this user.
         """
         self.check()
-        ended = self.users().revoke(user_id, key_id)
-        kept = keyring.load(self.settings, user_id)
+        with self.acting("keys_ended", user_id) as act:
+            ended = self.users().revoke(user_id, key_id)
+            act.ids.extend(ended)
+        kept = keyring.load(self.settings, user_id) if user_id is not None else None
         if kept is not None and kept.key_id in ended:
-            keyring.remove(self.settings, user_id)
-        self.note("keys_ended", user_id=user_id, ids=ended)
+            keyring.remove(self.settings, kept.user_id)
         return ended
 
     def list_keys(self, user_id: str | None = None) -> list[KeyInfo]:
@@ -336,20 +336,19 @@ class Platform(Deployment):
             None,
             user_secret(self.secret().get_secret_value(), CATALOG_OWNER),
         )
-        results = collect(
-            write(
-                scope,
-                self.embedder(),
-                entries,
-                now=self.clock(),
-                new_id=self.new_id,
-                refresh=refresh,
-                refuse_suspicious=self.settings.suspicious == "refuse",
-            ),
-            on_result,
-        )
-        self.note("catalog", user_id=None, ids=created_ids(results))
-        return results
+        with self.acting("catalog", None) as act:
+            return collect(
+                write(
+                    scope,
+                    self.embedder(),
+                    entries,
+                    now=self.clock(),
+                    new_id=self.new_id,
+                    refresh=refresh,
+                    refuse_suspicious=self.settings.suspicious == "refuse",
+                ),
+                audited(act, on_result),
+            )
 
     # --- evaluation ---
 

@@ -182,17 +182,22 @@ def keys_of(
 
 
 def _query(service: Elasticsearch, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every key that a query finds, page by page."""
-    after: list[Any] | None = None
+    """Every key that a query finds, page by page, oldest first. Nothing that keys can be sorted by
+    is unique: a page begins at the last one's moment, and what was seen is left out."""
+    seen: set[str] = set()
+    since = 0
     while True:
+        made = {"range": {"creation": {"gte": since}}}
         with translated():
             page = service.security.query_api_keys(
-                query=query, size=_PAGE, sort=["creation", "_doc"], search_after=after
+                query={"bool": {"filter": [query, made]}}, size=_PAGE, sort=["creation"]
             )["api_keys"]
-        yield from page
-        if len(page) < _PAGE:
+        fresh = [key for key in page if key["id"] not in seen]
+        yield from fresh
+        if len(page) < _PAGE or not fresh:
             return
-        after = page[-1]["_sort"]
+        seen.update(key["id"] for key in fresh)
+        since = page[-1]["creation"]
 
 
 def key_info(key: dict[str, Any], now: datetime) -> KeyInfo:

@@ -144,11 +144,19 @@ def drift(reader: Elasticsearch, placement: Placement) -> bool:
 
 
 def _comparable(role: dict[str, Any]) -> Any:
+    """A role with its lists in one order and without what is empty: Elasticsearch adds that."""
     grants = [
-        (sorted(grant["names"]), sorted(grant["privileges"]), grant.get("query"))
+        grant | {"names": sorted(grant["names"]), "privileges": sorted(grant["privileges"])}
         for grant in role["indices"]
     ]
-    return sorted(role["cluster"]), sorted(grants), role.get("run_as") or []
+    powers = role | {"cluster": sorted(role["cluster"]), "indices": []}
+    for part in ("metadata", "transient_metadata", "description"):  # these give no power
+        powers.pop(part, None)
+    return _filled(powers), sorted(map(_filled, grants), key=str)
+
+
+def _filled(parts: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted((name, part) for name, part in parts.items() if part)
 
 
 def remove(admin: Elasticsearch, placement: Placement) -> None:

@@ -91,6 +91,12 @@ class Users:
         """
         self.require_active(user_id)
         if self.placement.isolation == INSECURE:
+            if access == "read":
+                raise InvalidInput(
+                    "access",
+                    "cannot be limited to reading: there are no keys with --insecure-single-user",
+                    remedy="Leave --read-only out, or use a cluster with security",
+                )
             secret = user_secret(self.secret.get_secret_value(), user_id)
             return UserCredentials(
                 user_id=user_id, key_id="", api_key=SecretStr(""), id_secret=SecretStr(secret)
@@ -162,15 +168,22 @@ class Users:
             security.invalidate(self.service, [key.key_id for key in before])
         return made, before
 
-    def revoke(self, user_id: str, key_id: str | None = None) -> list[str]:
+    def revoke(self, user_id: str | None, key_id: str | None = None) -> list[str]:
         """End every key of a user, or one; returns the ids ended. When this returns, none of them
         is taken any more, and (without ``key_id``) none is minted for this user.
 
+        Args:
+            user_id: None: whoever the key is for, also one that names nobody.
+
         Raises:
-            NotFound: no such user, or no such key of this user.
+            InvalidInput: neither a user nor a key.
+            NotFound: no such user, or no such key (of this user).
         """
         self._require_keys()
-        check_user_id(user_id)
+        if user_id is None and key_id is not None:
+            security.invalidate(self.service, [key_id])
+            return [key_id]
+        user_id = check_user_id(user_id or "")
         if self._read(user_id) is None:
             raise NotFound(f"the user {user_id!r} is not known here", code="unknown_user")
         if key_id is None:

@@ -175,7 +175,9 @@ def rotate(
 
 @app.command("revoke")
 def revoke(
-    user_id: UserId,
+    user_id: Annotated[
+        str | None, typer.Argument(help="The user's id; not needed with --key.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Only this key, by its id; the user stays.")
     ] = None,
@@ -183,7 +185,8 @@ def revoke(
 ) -> None:
     """End a user's keys, at once: whoever holds one is refused at the next call.
 
-    The memories stay. `users add` lets the user in again.
+    The memories stay. `users add` lets the user in again. A key that `doctor --security` complains
+    of is ended by its id alone: memory-es users revoke --key ID
     """
     with open_platform() as platform:
         ended = platform.revoke_user(user_id, key)

@@ -14,6 +14,7 @@ import pytest
 from memory_es import Memory, Platform, prompt_block
 from memory_es.audit import MAX_IDS, AuditEvent, event
 from memory_es.errors import AccessDenied, InvalidInput, NotFound, Unavailable
+from memory_es.requests import WriteResult
 from memory_es.text import owner_id, routing
 from tests.backstage import admin_of
 from tests.doubles import HashingEmbedder
@@ -97,6 +98,12 @@ def test_what_failed_is_there_with_its_code(
     reader = platform.for_user(platform.mint(user, access="read"))
     with pytest.raises(AccessDenied):
         reader.remember(TEXT, kind="semantic")
+    with pytest.raises(NotFound):
+        platform.rotate_user(user, purpose="watch")
+    with pytest.raises(NotFound):
+        platform.revoke_user(user, "of-nobody")
+    with pytest.raises(InvalidInput):
+        platform.mint(user, expiration="soon")
     platform.revoke_user(user)
     with pytest.raises(AccessDenied):
         memory.recall("quagga")
@@ -105,6 +112,29 @@ def test_what_failed_is_there_with_its_code(
     assert ("read", "not_found") in outcomes
     assert ("remember", "forbidden") in outcomes
     assert ("recall", "unauthenticated") in outcomes
+    assert ("key_made", "no_such_key") in outcomes
+    assert ("keys_ended", "no_such_key") in outcomes
+    assert ("key_made", "invalid_input") in outcomes
+
+
+class _Stop(BaseException):
+    """As a keyboard interrupt, which a test may not raise."""
+
+
+def test_what_was_interrupted_names_what_is_stored(
+    platform: Platform, user: str, lines: Callable[[str], list[AuditEvent]]
+) -> None:
+    platform.add_user(user)
+    seen: list[str | None] = []
+
+    def stop(result: WriteResult) -> None:
+        seen.append(result.id)
+        raise _Stop
+
+    with pytest.raises(_Stop):
+        platform.for_user(user).remember_many([{"text": TEXT}, {"text": "later"}], on_result=stop)
+    [line] = [line for line in lines(user) if line.action == "remember"]
+    assert (line.outcome, list(line.ids)) == ("_Stop", seen)
 
 
 def test_the_catalog_is_audited_without_an_owner(
@@ -120,6 +150,9 @@ def test_the_catalog_is_audited_without_an_owner(
     ]
     assert [line.ids for line in found if line.action == "catalog"][-1] == (str(result.id),)
     assert {line.owner_id for line in found if line.action == "catalog"} == {None}
+    platform.write_catalog([{"kind": "semantic", "text": "not an entry"}])
+    last = AuditEvent.model_validate_json(caplog.records[-1].getMessage())
+    assert (last.action, last.count, last.outcome) == ("catalog", 0, "invalid_input")
 
 
 def test_a_users_key_reads_no_audit(platform: Platform, user: str) -> None:
@@ -213,7 +246,9 @@ def test_a_text_that_looks_like_an_instruction_is_stored_and_flagged(
 
 
 def test_where_they_are_refused_only_that_item_fails(
-    new_platform: Callable[..., Platform], user: str
+    new_platform: Callable[..., Platform],
+    user: str,
+    lines: Callable[[str], list[AuditEvent]],
 ) -> None:
     made = new_platform(suspicious="refuse", embedder=HashingEmbedder())
     made.add_user(user)
@@ -231,4 +266,6 @@ def test_where_they_are_refused_only_that_item_fails(
     )
     assert [result.status for result in results] == ["created", "failed", "created"]
     assert results[1].code == "suspicious"
+    outcomes = [(line.count, line.outcome) for line in lines(user) if line.action == "remember"]
+    assert outcomes == [(0, "suspicious"), (2, "suspicious")]
     assert "swordfish99" not in str(results[1].error)

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from memory_es import Platform, Settings, indices
 from memory_es.config import INSECURE, Isolation
-from memory_es.errors import AccessDenied, MemoryEsError, SetupError
+from memory_es.errors import AccessDenied, InvalidInput, MemoryEsError, SetupError
 from memory_es.placement import Placement
 from memory_es.suites import named_suite
 from memory_es.text import owner_id
@@ -44,6 +44,13 @@ def reopened(platform: Platform, **changes: Any) -> Platform:
 
 
 # --- the one user -----------------------------------------------------------------------------
+
+
+def test_nobody_is_told_to_be_limited_to_reading(platform: Platform) -> None:
+    with pytest.raises(InvalidInput, match="there are no keys") as caught:
+        platform.add_user(OWNER, access="read")
+    assert caught.value.field == "access"
+    assert not platform.add_user(OWNER)[1]
 
 
 def test_its_user_remembers_and_recalls(platform: Platform) -> None:

@@ -130,7 +130,7 @@ def test_a_change_is_bound_to_what_was_read(memory: Memory, changes: Changes) ->
     now.delete(changes)
     with pytest.raises(NotFound):
         now.update(changes, {"revision": 9})
-    with pytest.raises((NotFound, Conflict)):  # Elasticsearch calls this one a conflict
+    with pytest.raises(Conflict):
         now.delete(changes)
     assert texts(memory, "tea") == []
 

@@ -112,7 +112,8 @@ class Day:
 
     def audit(self) -> None:
         with self.process() as here:
-            here.note("recall", user_id=self.user)
+            with here.acting("recall", self.user):
+                pass
             here.trail().drain()
 
     def catalog(self) -> None:
@@ -395,6 +396,34 @@ def test_a_second_init_changes_nothing(deployment: Callable[[str], Platform], mo
     before = keyring.service_password(platform.settings)
     assert platform.init() == []
     assert keyring.service_password(platform.settings) == before
+
+
+@pytest.mark.parametrize(
+    "widened",
+    [
+        {"run_as": ["elastic"]},
+        {"applications": [{"application": "kibana", "privileges": ["all"], "resources": ["*"]}]},
+        {"global": {"application": {"manage": {"applications": ["*"]}}}},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_any_power_that_the_role_should_not_have_is_seen(
+    platform: Platform, widened: dict[str, Any]
+) -> None:
+    admin, name = admin_of(platform), name_of(platform)
+    role = service_account.role(platform.placement)
+    assert not service_account.drift(admin, platform.placement)
+    grant = role["indices"][0] | {"allow_restricted_indices": True}
+    for altered in (role | widened, role | {"indices": [grant, *role["indices"][1:]]}):
+        admin.security.put_role(
+            name=name, **{_PYTHON.get(key, key): altered[key] for key in altered}
+        )
+        assert service_account.drift(admin, platform.placement)
+        assert platform.init() == [f"role {name}"]
+
+
+#: How the client spells a field whose name is a keyword of Python.
+_PYTHON = {"global": "global_"}
 
 
 def test_init_gives_a_role_that_was_altered_its_powers_back(platform: Platform) -> None:

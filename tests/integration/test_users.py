@@ -249,6 +249,18 @@ def test_the_list_of_everybody_is_of_this_deployment_alone(
     assert works(other, there)
 
 
+def test_keys_are_listed_page_by_page_none_left_out_or_twice(
+    platform: Platform, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(8) as pool:  # several in one millisecond
+        made = {key.key_id for key in pool.map(lambda _: platform.mint(user), range(40))}
+    security.settle(platform.service())
+    monkeypatch.setattr("memory_es.security._PAGE", 7)
+    listed = platform.list_keys(user)
+    assert sorted(key.key_id for key in listed) == sorted(made)
+    assert [key.created_at for key in listed] == sorted(key.created_at for key in listed)
+
+
 # --- rotate ---------------------------------------------------------------------------------
 
 
@@ -370,6 +382,22 @@ def test_one_key_is_revoked_by_its_id_and_the_user_stays(either: Platform, user:
     assert either.for_user(user).recall("tea").hits == ()
     with pytest.raises(NotFound):  # it is over
         either.revoke_user(user, lost.key_id)
+
+
+def test_a_key_is_revoked_by_its_id_alone(platform: Platform, user: str) -> None:
+    lost, left = platform.mint(user), platform.mint(user)
+    cli = cli_of(platform)
+    assert cli.json("users", "revoke", "--key", lost.key_id) == {
+        "user": None,
+        "ended": [lost.key_id],
+    }
+    assert (works(platform, lost), works(platform, left)) == (False, True)
+    nameless = platform.service().security.create_api_key(name="nameless", refresh=False)
+    assert platform.revoke_user(None, nameless["id"]) == [nameless["id"]]
+    with pytest.raises(NotFound):
+        platform.revoke_user(None, "of-nobody")
+    nobody = cli.run("users", "revoke")
+    assert (nobody.code, "user: is empty" in nobody.err) == (2, True)
 
 
 def test_a_key_of_another_user_is_not_revoked(platform: Platform, user: str) -> None:
