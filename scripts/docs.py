@@ -1,7 +1,7 @@
-"""Writes the generated parts of the documents: `python -m scripts.docs` (a test holds them to it).
+"""Writes the generated parts of the documents: `python -m scripts.docs`; a test compares them.
 
-A part stands between `<!-- generated: NAME -->` and `<!-- end -->` in a file of `docs/`; the rest of
-the file is written by hand.
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->` in a file of `docs/`; the rest
+of the file is written by hand.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,7 +103,8 @@ def model() -> str:
     layout = templates.Layout("dls", ("english",), "MODEL", 384, None)
     rendered = templates.render(Settings(prefix="memory"), layout)
     del rendered["pipeline-stamp"]
-    assert set(TEMPLATES) == set(rendered)
+    if set(TEMPLATES) != set(rendered):
+        raise ValueError(f"a template is not described: {set(TEMPLATES) ^ set(rendered)}")
     comments = _comments(documents) | _comments(audit)
     sections = []
     for name, (of, what) in TEMPLATES.items():
@@ -119,7 +120,7 @@ def model() -> str:
     return "\n".join(sections).replace("memory-component-", "memory-")
 
 
-_COLUMNS = ("field", "mapping", "what")
+_COLUMNS: tuple[str, ...] = ("field", "mapping", "what")
 _PARTS = {"passages": "Passage", "steps": "Step"}
 #: What is in the mapping and in no model: made by Elasticsearch from other fields.
 _DERIVED = {
@@ -174,7 +175,7 @@ def _comments(module: ModuleType) -> dict[str, dict[str, str]]:
 # --- files --------------------------------------------------------------------------------
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     cells = [columns, ("---",) * len(columns), *rows]
     return "".join(
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in cells
