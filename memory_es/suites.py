@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +35,24 @@ class Suite:
         """Everybody who owns a memory or asks a question."""
         owners = (entry.user for entry in self.entries if entry.user is not None)
         return list(dict.fromkeys([*owners, *(question.user for question in self.questions)]))
+
+    def limited_to(self, users: Sequence[str]) -> Suite:
+        """The memories and questions of some users, and what all share.
+
+        Raises:
+            InvalidInput: the suite has no such user.
+        """
+        for user in users:
+            if user not in self.users:
+                known = ", ".join(self.users)
+                raise InvalidInput("--user", f"{self.name} has no {user!r}", remedy=f"Use {known}")
+        chosen = [user for user in self.users if user in users]
+        return Suite(
+            self.name,
+            [entry for entry in self.entries if entry.user is None or entry.user in chosen],
+            [question for question in self.questions if question.user in chosen],
+            hashlib.sha256(json.dumps([self.fingerprint, chosen]).encode()).hexdigest()[:16],
+        )
 
 
 def suite_names() -> list[str]:

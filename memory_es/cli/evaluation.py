@@ -31,7 +31,13 @@ def run(
         Path | None,
         typer.Option(help="Folder with corpus.jsonl and queries.jsonl, or LoCoMo's JSON."),
     ] = None,
-    suite: Annotated[str | None, typer.Option(help="A suite that ships: sample.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="A suite that ships: sample or personas.")
+    ] = None,
+    users: Annotated[
+        list[str] | None,
+        typer.Option("--user", help="Only this user's memories and questions; may be repeated."),
+    ] = None,
     recipes: Annotated[
         list[str] | None, typer.Option("--recipe", help="A recipe; may be repeated. Default: all.")
     ] = None,
@@ -56,6 +62,8 @@ def run(
     for name in recipes or []:
         recipe_named(name)
     loaded = named_suite(suite) if suite is not None else load_suite(Path(str(data)))
+    if users:
+        loaded = loaded.limited_to(users)
     out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     with open_platform() as platform, progress() as advance:
         report = platform.evaluate(loaded, recipes, priors=priors, advance=advance)
