@@ -11,7 +11,7 @@ from typing import Any
 import elasticsearch
 from elasticsearch import Elasticsearch
 
-from memory_es import cluster, indices, security, service_account
+from memory_es import cluster, indices, key_review, security, service_account
 from memory_es.config import INSECURE, Settings
 from memory_es.credentials import UserCredentials
 from memory_es.doctor import Check, run_checks
@@ -72,7 +72,7 @@ def _account(users: Users) -> Check:
 
 
 def _keys(users: Users) -> Check:
-    bad = security.bad_keys(users.service, users.placement)
+    bad = key_review.bad_keys(users.service, users.placement)
     certain = [f"{key.key_id} {key.reason}" for key in bad if key.certain]
     if certain:
         return Check(

@@ -3,6 +3,7 @@ through sentence-transformers, whose import (torch: 10 s cold) only its users pa
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +16,9 @@ from memory_es.config import EMBEDDED_MODEL, Settings
 from memory_es.errors import ModelError
 
 if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
     from sentence_transformers import CrossEncoder, SentenceTransformer
+    from tokenizers import Tokenizer
 
 Vectors = NDArray[np.float32]
 Progress = Callable[[str], None]
@@ -78,21 +81,31 @@ class OnnxE5:
     dims = 384
 
     def __init__(self, folder: Path) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
+        self._folder = folder
+        self._loading = threading.Lock()
+        self._loaded: tuple[InferenceSession, Tokenizer] | None = None
 
-        tokenizer = Tokenizer.from_file(str(next(folder.glob("*tokenizer.json"))))
-        tokenizer.enable_truncation(E5_TOKENS)
-        tokenizer.enable_padding()
-        self._tokenizer = tokenizer
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        # idle threads that spin slow down Elasticsearch on the same machine
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(
-            str(next(folder.glob("*.onnx"))), options, providers=["CPUExecutionProvider"]
-        )
-        self._inputs = [entry.name for entry in self._session.get_inputs()]
+    def _parts(self) -> tuple[InferenceSession, Tokenizer]:
+        """Session and tokenizer, loaded when first needed (0.4 s): most commands embed nothing."""
+        with self._loading:
+            if self._loaded is None:
+                import onnxruntime
+                from tokenizers import Tokenizer
+
+                tokenizer = Tokenizer.from_file(str(next(self._folder.glob("*tokenizer.json"))))
+                tokenizer.enable_truncation(E5_TOKENS)
+                tokenizer.enable_padding()
+                options = onnxruntime.SessionOptions()
+                options.log_severity_level = 3
+                # idle threads that spin slow down Elasticsearch on the same machine
+                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+                session = onnxruntime.InferenceSession(
+                    str(next(self._folder.glob("*.onnx"))),
+                    options,
+                    providers=["CPUExecutionProvider"],
+                )
+                self._loaded = session, tokenizer
+            return self._loaded
 
     def passages(self, texts: Sequence[str]) -> Vectors:
         """See Embedder."""
@@ -112,7 +125,8 @@ class OnnxE5:
         return result
 
     def _batch(self, texts: list[str]) -> Vectors:
-        encodings = self._tokenizer.encode_batch(texts)
+        session, tokenizer = self._parts()
+        encodings = tokenizer.encode_batch(texts)
         mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
         feeds = {
             "input_ids": np.array([encoding.ids for encoding in encodings], dtype=np.int64),
@@ -120,7 +134,8 @@ class OnnxE5:
             "token_type_ids": np.zeros_like(mask),
         }
         try:
-            hidden = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
+            wanted = [entry.name for entry in session.get_inputs()]
+            hidden = session.run(None, {name: feeds[name] for name in wanted})[0]
         except Exception as error:  # noqa: BLE001 -- ONNX Runtime raises classes of its own C extension
             raise ModelError(f"{self.name} failed: {type(error).__name__}") from None
         weights = mask[:, :, None].astype(np.float32)
@@ -173,8 +188,14 @@ class CrossEncoderReranker:
 
 
 def _load_st(class_name: str, name: str) -> Any:
-    import sentence_transformers
-
+    try:
+        import sentence_transformers
+    except ImportError:
+        raise ModelError(
+            f"the model {name!r} needs sentence-transformers, which is not installed",
+            code="no_sentence_transformers",
+            remedy="Run: pip install 'memory-es[models]'",
+        ) from None
     try:
         return getattr(sentence_transformers, class_name)(name, device="cpu")
     except Exception as error:  # noqa: BLE001 -- models raise classes of many libraries

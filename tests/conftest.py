@@ -17,6 +17,7 @@ from tests import leaks
 _STATE = "MEMORY_ES_TEST_STATE"
 #: Nodes beside the one with a trial licence, each in a folder below its state folder.
 OTHER_NODES = ("basic", "insecure")
+_LONG = {"test_readme.py", "test_isolation.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_STATE] = tempfile.mkdtemp(prefix="memory_es_tests_")
         Path(os.environ[_STATE]).chmod(0o711)  # the node's unprivileged user must get through
     leaks.log_everything(Path(os.environ[_STATE]))
+
+
+@pytest.hookimpl(trylast=True)  # after the order was shuffled
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest go first: else a worker ends up alone with one of them."""
+    items.sort(key=lambda item: item.path.name not in _LONG)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

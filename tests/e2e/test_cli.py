@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import USERS, Cli
+from tests.commands import MEMORY_ES, Cli, run_apart
+
+from .conftest import USERS
 
 SARAH, TOM, NEWCOMER = USERS
 MEASURES = {"R@1", "R@5", "R@10", "R@80", "MRR", "nDCG@10"}
@@ -160,7 +162,7 @@ def test_a_corpus_is_indexed_once_and_its_bad_lines_are_named(cli: Cli, tmp_path
 
 def test_the_reader_of_the_output_may_leave(cli: Cli) -> None:
     with subprocess.Popen(
-        [*cli.command, "status", "--json"],
+        [MEMORY_ES, "status", "--json"],
         env=dict(cli.environment),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -185,8 +187,9 @@ except SystemExit as end:
 assert "onnxruntime" in sys.modules
 print(sorted({"torch", "transformers", "sentence_transformers", "scipy"} & set(sys.modules)))
 """
-    python = Cli(cli.environment, (sys.executable, "-c", script))
-    assert python("recall", "--user", NEWCOMER, "anything?").splitlines()[-1] == "[]"
+    words = ["recall", "--user", NEWCOMER, "anything?"]
+    done = run_apart([sys.executable, "-c", script, *words], cli.environment)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
 # --- evaluation ---

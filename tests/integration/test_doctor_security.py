@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from memory_es import Platform, Settings, security, service_account
+from memory_es import Platform, Settings, key_review, security, service_account
 from memory_es.credentials import UserCredentials
 from memory_es.doctor import Check
 from memory_es.text import routing
 from tests.backstage import admin_of
+from tests.commands import Cli
 from tests.doubles import HashingEmbedder
-from tests.e2e.conftest import Cli
 
 NewPlatform = Callable[..., Platform]
 OWNER = "ann"
@@ -90,7 +90,8 @@ def residue(platform: Platform) -> dict[str, Any]:
     }
     account = service_account.name(prefix)
     keys = admin.security.get_api_key(active_only=True, username=account)["api_keys"]
-    return found | {"keys": sorted(key["id"] for key in keys)}
+    kept = sorted(key["id"] for key in keys if key["name"] != security.SETTLING)
+    return found | {"keys": kept}
 
 
 # --- sound ------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def live_key(platform: Platform, user: str) -> Iterator[UserCredentials]:
 
 def require_found(platform: Platform, key_id: str) -> None:
     security.settle(platform.service())
-    bad = security.bad_keys(platform.service(), platform.placement)
+    bad = key_review.bad_keys(platform.service(), platform.placement)
     assert [key.certain for key in bad if key.key_id == key_id] == [True]
 
 
@@ -313,7 +314,7 @@ def test_a_key_without_identity_is_found_however_its_names_are_spelt(platform: P
     names = _spellings(platform)
     keys = [{"role_descriptors": reaching("logs-*", name)} for name in names]
     with planted(platform, *keys) as ids:
-        bad = security.bad_keys(platform.service(), platform.placement)
+        bad = key_review.bad_keys(platform.service(), platform.placement)
     found = {key.key_id for key in bad if key.certain}
     assert [name for name, id_ in zip(names, ids, strict=True) if id_ not in found] == []
 
@@ -337,7 +338,7 @@ def test_a_key_of_other_affairs_is_left_alone(platform: Platform) -> None:
     prefix = platform.settings.prefix
     names = ("logs-*", f"{prefix}x-*", f"x{prefix}-*", "memories")
     with planted(platform, {"role_descriptors": reaching(*names)}) as [key_id]:
-        bad = security.bad_keys(platform.service(), platform.placement)
+        bad = key_review.bad_keys(platform.service(), platform.placement)
     assert key_id not in {key.key_id for key in bad}
 
 

@@ -22,8 +22,8 @@ from memory_es.placement import Placement
 from memory_es.suites import named_suite
 from memory_es.text import owner_id
 from tests.backstage import admin_of
+from tests.commands import Cli, Done
 from tests.doubles import HashingEmbedder
-from tests.e2e.conftest import Cli, Done
 
 NewPlatform = Callable[..., Platform]
 OWNER = "sarah"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -34,6 +32,7 @@ from memory_es.store import Store
 from memory_es.text import routing
 from memory_es.usage import Touch, apply_touches
 from tests.backstage import admin_of, remove
+from tests.commands import Cli
 from tests.proxy import Asked, Proxy, Reply
 
 NewPlatform = Callable[..., Platform]
@@ -50,17 +49,6 @@ def texts(result: RecallResult) -> list[str]:
 
 def ids(result: RecallResult) -> list[str]:
     return [hit.id for hit in result.hits]
-
-
-def run_cli(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).with_name("memory-es"), *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -253,10 +241,10 @@ def test_a_shell_gives_the_same_error_and_exit_code_2(
     for query, words, options, _ in (BAD[1], BAD[5], BAD[8]):
         with pytest.raises(InvalidInput) as caught:
             memory.recall(query, **options)
-        done = run_cli(shell, "recall", "--user", memory.user_id, query, *words)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert done.stderr == f"error [invalid_input]: {caught.value}\n"
+        done = Cli(shell).run("recall", "--user", memory.user_id, query, *words)
+        assert done.code == 2
+        assert done.out == ""
+        assert done.err == f"error [invalid_input]: {caught.value}\n"
 
 
 def test_reranking_without_a_reranker_says_what_is_missing(memory: Memory) -> None:
@@ -288,9 +276,9 @@ def test_a_user_without_data_gets_nothing_while_others_have_some(
     assert peculiar.recall("green tea", touch=False).hits
     for recipe in PLAIN:
         assert memory.recall("green tea", recipe=recipe).hits == ()
-    done = run_cli(shell, "recall", "--user", memory.user_id, "green tea", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["hits"] == []
+    done = Cli(shell).run("recall", "--user", memory.user_id, "green tea", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["hits"] == []
 
 
 # --- R4, R5, R6, R7: finding ----------------------------------------------------------------
@@ -455,9 +443,9 @@ def test_a_shell_gives_the_same_memories_in_the_same_order(
     question = "what did the barber say about the football?"
     here = chatty.recall(question, 7, touch=False)
     words = ("recall", "--user", chatty.user_id, question, "-k", "7", "--no-touch", "--json")
-    done = run_cli(shell, *words, "--explain")
-    assert done.returncode == 0, done.stderr
-    there = json.loads(done.stdout)
+    done = Cli(shell).run(*words, "--explain")
+    assert done.code == 0, done.err
+    there = json.loads(done.out)
     assert [hit["id"] for hit in there["hits"]] == ids(here)
     assert [hit["ranks"] for hit in there["hits"]] == [hit.ranks for hit in here.hits]
     assert len(there["searches"]) == len(here.searches)
@@ -727,9 +715,9 @@ def test_a_filter_lets_through_exactly_what_matches(
 def test_a_shell_filters_alike(sorted_memories: Memory, shell: dict[str, str]) -> None:
     words = ["recall", "--user", sorted_memories.user_id, "a b c", "--no-touch", "--json"]
     words += ["--tag", "food", "--since", DAY["b"], "--until", "2026-03-02T19:00:00+07:00"]
-    done = run_cli(shell | {"TZ": "Asia/Bangkok"}, *words)
-    assert done.returncode == 0, done.stderr
-    assert [hit["text"] for hit in json.loads(done.stdout)["hits"]] == ["b"]
+    done = Cli(shell | {"TZ": "Asia/Bangkok"}).run(*words)
+    assert done.code == 0, done.err
+    assert [hit["text"] for hit in json.loads(done.out)["hits"]] == ["b"]
 
 
 # --- R11: times -----------------------------------------------------------------------------
@@ -757,8 +745,8 @@ def test_naive_and_aware_times_are_one_order(memory: Memory) -> None:
 
 def test_the_hosts_zone_does_not_matter(memory: Memory, shell: dict[str, str]) -> None:
     said = ("remember", "--user", memory.user_id, "the ferry left", "--at", "2026-03-04T01:00:00")
-    done = run_cli(shell | {"TZ": "Asia/Bangkok"}, *said)
-    assert done.returncode == 0, done.stderr
+    done = Cli(shell | {"TZ": "Asia/Bangkok"}).run(*said)
+    assert done.code == 0, done.err
     [hit] = memory.recall("when did the ferry leave?", touch=False).hits
     assert hit.event_time == datetime(2026, 3, 4, 1, tzinfo=UTC)
 

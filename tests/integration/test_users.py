@@ -27,8 +27,8 @@ from memory_es.minted import LIFETIME, MARGIN
 from memory_es.models import Embedder
 from memory_es.text import owner_id
 from tests.backstage import admin_of
+from tests.commands import Cli
 from tests.doubles import HashingEmbedder
-from tests.e2e.conftest import Cli
 
 NewPlatform = Callable[..., Platform]
 MODES = {"dls": "trial", "index": "basic"}
