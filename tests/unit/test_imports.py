@@ -115,8 +115,8 @@ def test_a_key_that_settles_has_no_powers() -> None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "create_api_key"
     ]
-    given = {word.arg: ast.literal_eval(word.value) for word in made.keywords}
-    assert given["role_descriptors"] == {"none": {}}
+    given = {word.arg: word.value for word in made.keywords}
+    assert ast.literal_eval(given["role_descriptors"]) == {"none": {}}
     assert "metadata" not in given
 
 
