@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from memory_es.errors import InvalidInput
+from memory_es.errors import InvalidInput, complaint
 
 EMBEDDED_MODEL = "intfloat/e5-small-v2"
 
@@ -36,6 +36,7 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,59}")
 EVALUATION = "_eval_"
 #: A time span as Elasticsearch writes it, and its units.
 TIME_SPAN = re.compile(r"([1-9]\d{0,4})([smhd])")
+_HEAP = re.compile(r"[1-9]\d{0,6}[mg]")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -161,9 +162,7 @@ class Settings(BaseSettings):
     reranker_model: str | None = Field(
         default=None, description="Cross-encoder by name or folder; empty: no reranking."
     )
-    heap: str = Field(
-        default="1g", pattern=r"^\d+[mg]$", description="The embedded node's Java heap."
-    )
+    heap: str = Field(default="1g", description="The embedded node's Java heap.")
     port: int | None = Field(
         default=None, ge=1, le=65535, description="The embedded node's port; empty: a free one."
     )
@@ -205,6 +204,13 @@ class Settings(BaseSettings):
             raise ValueError("is no time span; use for instance 12h or 90d")
         return value
 
+    @field_validator("heap")
+    @classmethod
+    def _heap_size(cls, value: str) -> str:
+        if not _HEAP.fullmatch(value):
+            raise ValueError("is no size; use for instance 512m or 2g")
+        return value
+
     @field_validator("languages")
     @classmethod
     def _languages_named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -225,5 +231,5 @@ class Settings(BaseSettings):
             first = error.errors()[0]
             field = str(first["loc"][0]) if first["loc"] else "settings"
             name = field if field.isupper() else f"MEMORY_ES_{field.upper()}"
-            reason = first["msg"].removeprefix("Value error, ")
+            reason = complaint(first["type"], first["msg"])
             raise InvalidInput(name, reason, code="invalid_setting") from None

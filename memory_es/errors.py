@@ -50,6 +50,26 @@ class InvalidInput(MemoryEsError):
         super().__init__(f"{field}: {message}", code=code, remedy=remedy)
 
 
+#: pydantic's complaints by type, in words that say what to do; those of dates begin alike.
+_COMPLAINTS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here; leave it out",
+    "date": "is no date; write it like 2026-05-01 or 2026-05-01T18:30:00Z",
+    "int_parsing": "is no whole number",
+    "int_from_float": "is no whole number",
+    "float_parsing": "is no number",
+    "string_type": "is not text",
+}
+
+
+def complaint(kind: str, message: str) -> str:
+    """What pydantic found wrong (its error's type and message), to stand behind a field's name."""
+    if kind.startswith(("date_", "datetime_")):
+        kind = "date"
+    plain = message.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    return _COMPLAINTS.get(kind, plain)
+
+
 class SetupError(MemoryEsError):
     """The installation or the cluster is not ready: a version, a licence, a template, a tool."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -41,10 +42,14 @@ def install(service: Elasticsearch, settings: Settings, layout: Layout) -> list[
         for name, apply in _stale_templates(service, settings, layout):
             apply()
             changes.append(name)
-        for index in placement.shared:
-            name = placement.index(index)
-            if name not in live:
-                changes += _create(service, name, by_template=index == "audit")
+
+        def create(index: str) -> list[str]:
+            return _create(service, placement.index(index), by_template=index == "audit")
+
+        missing = [index for index in placement.shared if placement.index(index) not in live]
+        with ThreadPoolExecutor(len(placement.shared)) as pool:  # each waits for its shards
+            for made in pool.map(create, missing):
+                changes += made
         for index in detached(service, placement):
             service.indices.put_settings(
                 index=index, settings={"index.final_pipeline": f"{placement.prefix}-stamp"}

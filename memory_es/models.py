@@ -196,6 +196,8 @@ def _load_st(class_name: str, name: str) -> Any:
             code="no_sentence_transformers",
             remedy="Run: pip install 'memory-es[models]'",
         ) from None
+    if Path(name).is_absolute() and not Path(name).is_dir():
+        raise ModelError(f"there is no folder {name}", code="model_missing")
     try:
         return getattr(sentence_transformers, class_name)(name, device="cpu")
     except Exception as error:  # noqa: BLE001 -- models raise classes of many libraries
@@ -203,7 +205,8 @@ def _load_st(class_name: str, name: str) -> Any:
         raise ModelError(
             f"the model {name!r} cannot be loaded ({reason})",
             code="model_missing",
-            remedy="Check its name or folder; without a model hub, use a folder",
+            remedy="Check its name or folder; without a model hub, use a folder (and set"
+            " HF_HUB_OFFLINE=1: then it is not waited for)",
         ) from None
 
 

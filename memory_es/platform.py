@@ -153,6 +153,7 @@ class Platform(Deployment):
         Raises:
             InvalidInput: the user id breaks the rule of ``check_user_id``.
         """
+        self._expiry(expiration)  # also where a kept key makes it needless
         self.check()
         users = self.users()
         users.add(user_id)

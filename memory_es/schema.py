@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from memory_es.errors import InvalidInput
+from memory_es.errors import InvalidInput, complaint
 from memory_es.text import clean, has_words, is_blank
 
 SCHEMA_VERSION = 1
@@ -268,7 +268,7 @@ def invalid_input(error: ValidationError) -> InvalidInput:
     """The first complaint of pydantic as one line that names the field. It never quotes the
     input: that is memory text, and messages end up in logs."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
+    message = complaint(first["type"], first["msg"])
     field = ".".join(str(part) for part in first["loc"][:2])[:80]
     if not field:  # a validator of the whole model names its field itself
         field, _, message = message.partition(": ")

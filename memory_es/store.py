@@ -111,7 +111,8 @@ def _from_status(status: int, cause: Mapping[str, Any]) -> MemoryEsError:
         return AccessDenied(
             "the cluster refuses the credentials (revoked, expired or wrong)",
             code="unauthenticated",
-            remedy="Make a key with `memory-es users add USER`, or check ELASTICSEARCH_PASSWORD",
+            remedy="A user needs a new key (`memory-es users add USER`); an operator checks"
+            " MEMORY_ES_SERVICE_PASSWORD or, for init, ELASTICSEARCH_PASSWORD",
         )
     if status == 403 or kind == "security_exception":  # an item of an mget has no status
         return AccessDenied("the cluster forbids this with these credentials", code="forbidden")

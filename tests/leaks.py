@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote_plus
 
@@ -17,6 +17,8 @@ from memory_es.placement import Placement
 
 #: Shorter texts are found in anything.
 LEAST = 12
+#: A text of fewer different letters (`aaaa…`) is found in made-up ids.
+_LETTERS = 3
 _SHOWN = 20
 #: Lines about requests whose path has nothing but names and ids: nearly all.
 _HARMLESS = re.compile(
@@ -25,8 +27,7 @@ _HARMLESS = re.compile(
     r"|urllib3\.connectionpool http://\S+ \"[A-Z]+ [\w./*,?&=:-]+ HTTP/1\.1\" \d+ \S+"
 )
 _CREDENTIAL = re.compile(r"\b(?:ApiKey|Basic|Bearer) [A-Za-z0-9+/=_-]{16,}")
-#: What may stand in a line that is taken for harmless, and what divides it there.
-_WORD = re.compile(r"[\w.-]+")
+#: What divides the words of a line that is taken for harmless.
 _PARTS = re.compile(r"[^\w.-]+")
 #: An API key as Elasticsearch encodes it, whoever made it and wherever it is kept.
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{58}==")
@@ -65,26 +66,44 @@ def note_texts(state: Path, admin: Elasticsearch, placement: Placement) -> None:
 def in_logs(state: Path) -> list[str]:
     """What was found, a line each, without the secret itself."""
     noted = (json.loads(file.read_text()) for file in state.rglob("texts/*.json"))
-    texts = {form for some in noted for text in some for form in _forms(text)}
-    secrets = set(_secrets(state))
-    words = secrets | {text for text in texts if _WORD.fullmatch(text)}
+    texts = _Needles(form for some in noted for text in some for form in _forms(text))
+    secrets = _Needles(_secrets(state))
     found: dict[str, None] = {}
     for file in (*state.glob("logged/*.log"), *state.rglob("logs/*.log")):
         with file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
+                by = line.split(" ")[0]
                 if _HARMLESS.fullmatch(line.rstrip("\n")):
-                    if not words.isdisjoint(_PARTS.split(line)):
-                        found[f"{file.name}: in a path, by {line.split(' ')[0]}"] = None
+                    if any(texts.has(word) or secrets.has(word) for word in _PARTS.split(line)):
+                        found[f"{file.name}: in a path, by {by}"] = None
                     continue
                 for form in {line, unquote_plus(line)}:
                     if _CREDENTIAL.search(form) or _holds_key(form):
-                        found[f"{file.name}: a credential, by {line.split(' ')[0]}"] = None
-                    if any(secret in form for secret in secrets):
-                        found[f"{file.name}: a secret, by {line.split(' ')[0]}"] = None
-                    for text in texts:
-                        if text in form:
-                            found[f"{file.name}: {text[:40]!r}, by {line.split(' ')[0]}"] = None
+                        found[f"{file.name}: a credential, by {by}"] = None
+                    if secrets.within(form):
+                        found[f"{file.name}: a secret, by {by}"] = None
+                    for text in texts.within(form):
+                        found[f"{file.name}: {text[:40]!r}, by {by}"] = None
     return list(found)[:_SHOWN]
+
+
+class _Needles:
+    """Many texts to look for at once, by the way they begin: a run logs millions of characters."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._by_start: dict[str, set[str]] = {}
+        for text in texts:
+            self._by_start.setdefault(text[:LEAST], set()).add(text)
+
+    def has(self, word: str) -> bool:
+        """Whether the word is one of them."""
+        return word in self._by_start.get(word[:LEAST], ())
+
+    def within(self, line: str) -> set[str]:
+        """Those that stand somewhere in the line."""
+        pieces = {line[at : at + LEAST] for at in range(len(line) - LEAST + 1)}
+        starts = pieces & self._by_start.keys()
+        return {text for start in starts for text in self._by_start[start] if text in line}
 
 
 def _forms(text: str) -> Iterator[str]:
@@ -96,7 +115,7 @@ def _forms(text: str) -> Iterator[str]:
         json.dumps(longest, ensure_ascii=False)[1:-1],
         repr(longest)[1:-1],
     ):
-        if len(longest) >= LEAST:
+        if len(longest) >= LEAST and len(set(longest)) > _LETTERS:
             yield form
 
 

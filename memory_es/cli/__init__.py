@@ -25,8 +25,8 @@ app = typer.Typer(
         "  memory-es recall --user sarah 'what do I drink?' --explain"
     ),
     epilog=(
-        "Settings come from MEMORY_ES_* and ELASTICSEARCH_* variables (README). Exit codes:"
-        " 0 done, 1 done in part, 2 bad input, 3 set-up, 4 not found, 5 access denied,"
+        "Settings come from MEMORY_ES_* and ELASTICSEARCH_* variables (docs/configuration.md)."
+        " Exit codes: 0 done, 1 done in part, 2 bad input, 3 set-up, 4 not found, 5 access denied,"
         " 6 conflict, 7 unavailable (try again), 8 model."
     ),
 )

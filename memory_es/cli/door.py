@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from memory_es.cli.output import say
@@ -18,8 +19,11 @@ def read_settings() -> Settings:
 
     settings = Settings.load()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(name)s %(message)s")
-    if settings.log_level in {"WARNING", "ERROR"}:  # its attempts are not worth a line each
-        logging.getLogger("elastic_transport").setLevel(logging.ERROR)
+    if settings.log_level in {"WARNING", "ERROR"}:  # attempts are not worth a line each
+        for library in ("elastic_transport", "sentence_transformers"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if settings.isolation == INSECURE:
         say(
             "warning: --insecure-single-user: no keys, no isolation, no stamp. Whoever reaches this"

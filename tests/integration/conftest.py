@@ -61,15 +61,29 @@ def embedder() -> Embedder:
 
 
 @pytest.fixture(scope="session")
+def made() -> list[Platform]:
+    """Deployments of the present module."""
+    return []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _removed_with_its_module(made: list[Platform]) -> Iterator[None]:
+    """Hundreds of indices that nobody needs any more slow a node down."""
+    yield
+    while made:
+        remove(made.pop())
+
+
+@pytest.fixture(scope="session")
 def new_platform(
     start_node: Callable[[str], node.NodeInfo],
     new_prefix: Callable[[], str],
     embedder: Embedder,
-) -> Iterator[Callable[..., Platform]]:
+    made: list[Platform],
+) -> Callable[..., Platform]:
     """Makes deployments on a node (3 shards, own prefix, initialised). ``on`` names the node, the
-    other keyword arguments are settings. All that they made is removed after the run, and nothing
-    else."""
-    made: list[Platform] = []
+    other keyword arguments are settings. All that they made is removed after the module, and
+    nothing else."""
 
     def make(
         *,
@@ -88,15 +102,16 @@ def new_platform(
             platform.init()
         return platform
 
-    yield make
-    for platform in made:
-        remove(platform)
+    return make
 
 
 @pytest.fixture(scope="session")
-def platform(new_platform: Callable[..., Platform]) -> Platform:
+def platform(new_platform: Callable[..., Platform], made: list[Platform]) -> Iterator[Platform]:
     """The worker's deployment. Tests keep apart by their users."""
-    return new_platform()
+    platform = new_platform()
+    made.remove(platform)  # it stays
+    yield platform
+    remove(platform)
 
 
 @pytest.fixture

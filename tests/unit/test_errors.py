@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from memory_es import errors
 from memory_es.errors import InvalidInput, MemoryEsError, NotFound, Unavailable
+from memory_es.schema import parse_new_memory
 
 
 def tree(cls: type[MemoryEsError]) -> list[type[MemoryEsError]]:
@@ -60,3 +63,21 @@ def test_an_invalid_input_names_its_field() -> None:
 def test_every_error_is_caught_as_ours() -> None:
     with pytest.raises(MemoryEsError):
         raise NotFound("nothing here")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": "x", "kind": "procedural"}, "name: is missing"),
+        ({"text": "x", "name": "y"}, "name: is not known here; leave it out"),
+        ({"text": "x", "event_time": "yesterday"}, "event_time: is no date; write it like 2026-"),
+        ({"text": "x", "kind": "semantic", "confidence": "high"}, "confidence: is no number"),
+        ({"text": "x", "turn": 1.5}, "turn: is no whole number"),
+        ({"text": 7}, "text: is not text"),
+        ({"text": "x", "kind": "semantic", "confidence": 3}, "confidence: should be less than or"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_to_do(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_new_memory(fields)
+    assert str(caught.value).startswith(said)
