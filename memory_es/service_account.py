@@ -89,14 +89,15 @@ def install(
             user = admin.security.get_user(username=account)[account]
         except elasticsearch.NotFoundError:
             admin.security.put_user(username=account, password=password, roles=[account])
-            return [*changes, f"service account {account}"]
+            changes.append(f"service account {account}")
+            user, rotate = {"roles": [account], "enabled": True}, False
         if user["roles"] != [account] or not user["enabled"]:
             admin.security.put_user(username=account, roles=[account], enabled=True)
             changes.append(f"service account {account}")
         if rotate:
             admin.security.change_password(username=account, password=password)
             return [*changes, f"password of {account}"]
-    if not takes(admin, placement, password):
+    if not takes(admin, placement, password):  # nor if another host made it at the same moment
         raise password_unknown(placement)
     return changes
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from elasticsearch import Elasticsearch
 
-from memory_es import Platform, indices, service_account
+from memory_es import Platform, Settings, indices, service_account, store
 from memory_es.config import INSECURE
+from memory_es.node import NodeInfo
 from tests import leaks
 
 
@@ -17,6 +18,13 @@ def admin_of(platform: Platform) -> Elasticsearch:
     admin = platform.admin()
     assert admin is not None
     return admin
+
+
+def admin_of_node(info: NodeInfo) -> Elasticsearch:
+    """The same on a node without a deployment. It logs no bodies either: its requests are ours."""
+    url_only = Settings.load(elasticsearch_url=info.url)
+    login = (info.username, info.password.get_secret_value())
+    return store.connect(info.url, url_only).options(basic_auth=login)
 
 
 def remove(platform: Platform) -> None:

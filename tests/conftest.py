@@ -17,7 +17,7 @@ from tests import leaks
 _STATE = "MEMORY_ES_TEST_STATE"
 #: Nodes beside the one with a trial licence, each in a folder below its state folder.
 OTHER_NODES = ("basic", "insecure")
-_LONG = {"test_readme.py", "test_isolation.py"}
+_LONG = {"test_readme.py": -3, "test_isolation.py": -2, "test_recall.py": -1}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # after the order was shuffled
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest go first: else a worker ends up alone with one of them."""
-    items.sort(key=lambda item: item.path.name not in _LONG)
+    items.sort(key=lambda item: _LONG.get(item.path.name, 0))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

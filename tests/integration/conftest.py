@@ -10,7 +10,7 @@ from elasticsearch import Elasticsearch
 
 from memory_es import Memory, Platform, Settings, artifacts, node
 from memory_es.models import Embedder, load_embedder
-from tests.backstage import admin_of, remove
+from tests.backstage import admin_of, admin_of_node, remove
 
 
 def _silent(_message: str) -> None:
@@ -43,8 +43,7 @@ def _make_security_index(info: node.NodeInfo) -> None:
     """Once for a new node, so that workers that start at once do not meet half of it."""
     with artifacts.locked(info.state_dir / "warm.lock", lambda: None):
         if not (info.state_dir / "warm").exists():
-            login = (info.username, info.password.get_secret_value())
-            Elasticsearch(info.url, basic_auth=login).security.put_role(name="warm", cluster=[])
+            admin_of_node(info).security.put_role(name="warm", cluster=[])
             (info.state_dir / "warm").touch()
 
 

@@ -22,6 +22,7 @@ from elasticsearch import AuthorizationException, BadRequestError, Elasticsearch
 
 from memory_es import Settings, artifacts, node
 from memory_es.errors import InvalidInput, SetupError
+from tests.backstage import admin_of_node
 
 _UP = """
 import sys
@@ -96,12 +97,8 @@ def running(home: _Home, cache_dir: Path) -> node.NodeInfo:
 
 @pytest.fixture
 def client(running: node.NodeInfo) -> Iterator[Elasticsearch]:
-    with _client(running) as connected:
+    with admin_of_node(running) as connected:
         yield connected
-
-
-def _client(info: node.NodeInfo) -> Elasticsearch:
-    return Elasticsearch(info.url, basic_auth=(info.username, info.password.get_secret_value()))
 
 
 def _start_elsewhere(state_dir: Path, cache_dir: Path) -> subprocess.Popen[str]:
@@ -161,7 +158,7 @@ def test_another_spelling_of_the_folder_is_the_same_node(
 def test_data_survive_kill_9_and_a_killed_start(
     running: node.NodeInfo, home: _Home, cache_dir: Path
 ) -> None:
-    with _client(running) as before:
+    with admin_of_node(running) as before:
         before.index(index="kept", id="1", document={"text": "still here"}, refresh=True)
     os.kill(running.pid, signal.SIGKILL)
     _wait_until(lambda: not _nodes_of(home.state_dir))
@@ -176,7 +173,7 @@ def test_data_survive_kill_9_and_a_killed_start(
     assert started
     assert _nodes_of(home.state_dir) == [revived.pid]
     assert revived.password == running.password
-    with _client(revived) as after:
+    with admin_of_node(revived) as after:
         assert after.get(index="kept", id="1")["_source"] == {"text": "still here"}
 
 
