@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import elasticsearch
@@ -812,8 +811,9 @@ def test_a_secret_is_never_shown(attacker: Person) -> None:
     assert credentials.revealed()["api_key"] == credentials.api_key.get_secret_value()
 
 
-def test_keys_are_kept_readable_by_their_owner_only(state_dir: Path, attacker: Person) -> None:
-    files = list((state_dir / "users").rglob("*.json"))
+def test_keys_are_kept_readable_by_their_owner_only(platform: Platform, attacker: Person) -> None:
+    settings = platform.settings
+    files = list((settings.state_dir / "users" / settings.prefix).glob("*.json"))
     assert files
     for file in files:
         assert file.stat().st_mode & 0o777 == 0o600
