@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from elasticsearch import Elasticsearch
@@ -30,6 +30,9 @@ from memory_es.text import routing
 from memory_es.usage import UsageRecorder
 from memory_es.users import Users
 
+#: How long a cluster that was found fit is taken for fit: the check is four requests.
+CHECKED_FOR = timedelta(minutes=1)
+
 
 def _now() -> datetime:
     return datetime.now(UTC)
@@ -47,8 +50,8 @@ class Deployment:
     """Connections and models of one deployment.
 
     Making one sends nothing. The first use checks the cluster (versions, licence, security,
-    indices, model) and remembers a success; while Elasticsearch is down every call raises
-    Unavailable, and works once it is up.
+    indices, model) and remembers a success for a minute; while Elasticsearch is down every call
+    raises Unavailable, and works once it is up.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Deployment:
         self._holds_service: bool | None = None
         self._client: Elasticsearch | None = None
         self._service: Elasticsearch | None = None
-        self._checked: set[str | None] = set()  # keys of agents; None: with the service's
+        self._checked: dict[str | None, datetime] = {}  # by an agent's key; None: the service's
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -224,7 +227,7 @@ class Deployment:
         )
 
     def check(self, credentials: UserCredentials | None = None) -> None:
-        """Make sure once that the cluster is fit for use.
+        """Make sure that the cluster is fit for use, and still is a minute later.
 
         Args:
             credentials: of an agent that holds nothing else: its key sees less, and checks that.
@@ -236,10 +239,13 @@ class Deployment:
         alone = credentials is not None and not self.has_service()
         of_key = credentials.key_id if credentials is not None and alone else None
         with self._lock:
-            if of_key in self._checked:
+            now = self.clock()
+            before = self._checked.get(of_key)
+            if before is not None and abs(now - before) < CHECKED_FOR:
                 return
+            self._checked.pop(of_key, None)
             if credentials is None or not alone:
-                cluster.require_fit(self.service(), self.clock(), self.settings.isolation)
+                cluster.require_fit(self.service(), now, self.settings.isolation)
                 indices.require_installed(self.service(), self.settings, self.layout())
             else:
                 indices.require_fit_for_user(
@@ -248,7 +254,7 @@ class Deployment:
                     self.layout(agent=True),
                     routing(credentials.user_id),
                 )
-            self._checked.add(of_key)
+            self._checked[of_key] = now
 
     def user_store(self, credentials: UserCredentials) -> Store:
         """Elasticsearch with a user's own key (with none, where security is off)."""

@@ -188,6 +188,12 @@ class CrossEncoderReranker:
 
 
 def _load_st(class_name: str, name: str) -> Any:
+    if Path(name).is_absolute() and not Path(name).is_dir():
+        raise ModelError(
+            f"there is no folder {name}",
+            code="model_missing",
+            remedy="Check MEMORY_ES_EMBEDDING_MODEL and MEMORY_ES_RERANKER_MODEL",
+        )
     try:
         import sentence_transformers
     except ImportError:
@@ -196,8 +202,6 @@ def _load_st(class_name: str, name: str) -> Any:
             code="no_sentence_transformers",
             remedy="Run: pip install 'memory-es[models]'",
         ) from None
-    if Path(name).is_absolute() and not Path(name).is_dir():
-        raise ModelError(f"there is no folder {name}", code="model_missing")
     try:
         return getattr(sentence_transformers, class_name)(name, device="cpu")
     except Exception as error:  # noqa: BLE001 -- models raise classes of many libraries

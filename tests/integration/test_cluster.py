@@ -416,6 +416,38 @@ def test_an_altered_template_is_noticed_and_repaired_and_nothing_else_is(
     assert mended["template"]["mappings"]["properties"]["confidence"] == {"type": "float"}
 
 
+def test_what_is_altered_under_a_running_process_is_noticed_within_a_minute(
+    repaired: Platform, embedder: Embedder, user: str
+) -> None:
+    ahead = [timedelta()]
+    with Platform(
+        repaired.settings, embedder=embedder, clock=lambda: datetime.now(UTC) + ahead[0]
+    ) as server:
+        server.add_user(user)
+        memory = server.for_user(user)
+        memory.remember("the tide turns at four")
+        name = f"{repaired.settings.prefix}-stamp"
+        service = admin_of(repaired)
+        service.ingest.put_pipeline(id=name, processors=[])
+        try:
+            for ahead[0] in (
+                timedelta(seconds=61),
+                timedelta(seconds=-61),
+            ):  # also a clock set back
+                for call in (
+                    lambda: memory.remember("unstamped"),
+                    lambda: memory.recall("when does the tide turn?"),
+                    lambda: server.add_user(f"{user}-other"),
+                ):
+                    with pytest.raises(SetupError) as caught:
+                        call()
+                    assert caught.value.code == "templates_altered"
+        finally:
+            repaired.init()
+        [hit] = memory.recall("when does the tide turn?").hits
+        assert hit.text == "the tide turns at four"
+
+
 def test_a_removed_pipeline_template_or_component_setting_is_put_back(
     repaired: Platform,
 ) -> None:
