@@ -42,7 +42,7 @@ class AuditEvent(Frozen):
     at: datetime
     #: What was done.
     action: Action
-    #: Whose memories or keys; none for the catalog, and for a key that is ended by its id alone.
+    #: Whose memories or keys; none for the catalog, and for keys that are ended by their ids alone.
     owner_id: str | None
     #: The key that was used, made or ended.
     key_id: str | None

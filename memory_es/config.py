@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -36,7 +38,8 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,59}")
 EVALUATION = "_eval_"
 #: A time span as Elasticsearch writes it, and its units.
 TIME_SPAN = re.compile(r"([1-9]\d{0,4})([smhd])")
-_HEAP = re.compile(r"[1-9]\d{0,6}[mg]")
+#: A size of Java's heap.
+HEAP = re.compile(r"[1-9]\d{0,6}[mg]")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -207,7 +210,7 @@ class Settings(BaseSettings):
     @field_validator("heap")
     @classmethod
     def _heap_size(cls, value: str) -> str:
-        if not _HEAP.fullmatch(value):
+        if not HEAP.fullmatch(value):
             raise ValueError("is no size; use for instance 512m or 2g")
         return value
 
@@ -223,8 +226,10 @@ class Settings(BaseSettings):
         """Read the environment; ``overrides`` win over it.
 
         Raises:
-            InvalidInput: a setting has a bad value; the message names the variable.
+            InvalidInput: a setting has a bad value, or a variable ``MEMORY_ES_…`` is none of ours;
+                the message names the variable.
         """
+        _refuse_unknown(os.environ)
         try:
             return cls(**{name: value for name, value in overrides.items() if value is not None})
         except ValidationError as error:
@@ -233,3 +238,29 @@ class Settings(BaseSettings):
             name = field if field.isupper() else f"MEMORY_ES_{field.upper()}"
             reason = complaint(first["type"], first["msg"])
             raise InvalidInput(name, reason, code="invalid_setting") from None
+
+
+#: Variables of commands, that are no settings.
+_OF_COMMANDS = {"MEMORY_ES_USER"}
+
+
+def variables(name: str) -> list[str]:
+    """The environment variables that a setting is read from."""
+    alias = Settings.model_fields[name].validation_alias
+    if isinstance(alias, AliasChoices):
+        return [str(choice) for choice in alias.choices]
+    return [f"MEMORY_ES_{name.upper()}"]
+
+
+def _refuse_unknown(environment: Iterable[str]) -> None:
+    """A mistyped variable must not be passed over: it may be the one that keeps users apart."""
+    known = {name for field in Settings.model_fields for name in variables(field)} | _OF_COMMANDS
+    for name in sorted(environment):
+        if name.startswith("MEMORY_ES_") and name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+            raise InvalidInput(
+                name,
+                "is no setting",
+                code="unknown_setting",
+                remedy=f"Did you mean {close[0]}?" if close else "See docs/configuration.md",
+            )

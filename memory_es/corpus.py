@@ -92,7 +92,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as file:
             yield from ((n, raw) for n, raw in enumerate(file, start=1) if raw.strip())
     except OSError as error:
-        raise NotFound(f"cannot read {path}: {error.strerror}", code="no_file") from None
+        raise NotFound(
+            f"cannot read {path}: {error.strerror}",
+            code="no_file",
+            remedy="Name a file of JSON lines (docs/corpus-format.md)",
+        ) from None
 
 
 def _parse(where: str, raw: bytes) -> dict[str, Any]:
@@ -215,7 +219,10 @@ def read_locomo(path: Path) -> tuple[list[CorpusEntry], list[Question]]:
         raise InvalidInput(str(path), error.message) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(
-            str(path), f"is not LoCoMo's JSON ({type(error).__name__}: {error})"
+            str(path),
+            f"is not LoCoMo's JSON ({type(error).__name__}: {error})",
+            remedy="A suite of JSON lines is a folder with corpus.jsonl and queries.jsonl: name the"
+            " folder",
         ) from None
     return [e for entries, _ in pairs for e in entries], [q for _, asked in pairs for q in asked]
 

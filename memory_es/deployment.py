@@ -79,6 +79,7 @@ class Deployment:
         self._service: Elasticsearch | None = None
         self._checked: dict[str | None, datetime] = {}  # by an agent's key; None: the service's
         self._lock = threading.RLock()
+        self._checking = threading.Lock()  # held over requests, as the other must not be
 
     def __enter__(self) -> Self:
         return self
@@ -90,9 +91,13 @@ class Deployment:
         """Write the usage and the audit events that are still in memory, end the keys that were
         made on demand, and close the connections."""
         with self._lock:
-            behind = (self._recorder, self._trail, self._minted)
+            minted, self._minted = self._minted, None
+        if minted is not None:  # first: it leaves an event
+            minted.close()
+        with self._lock:
+            behind = (self._recorder, self._trail)
             client, self._client = self._client, None
-            self._recorder = self._trail = self._minted = None
+            self._recorder = self._trail = None
             self._service, self._holds_service, self._secret = None, None, None
             self._checked.clear()
         for part in behind:
@@ -238,7 +243,7 @@ class Deployment:
         """
         alone = credentials is not None and not self.has_service()
         of_key = credentials.key_id if credentials is not None and alone else None
-        with self._lock:
+        with self._checking:
             now = self.clock()
             before = self._checked.get(of_key)
             if before is not None and abs(now - before) < CHECKED_FOR:
@@ -278,7 +283,9 @@ class Deployment:
                     return made
 
                 def end(key_ids: list[str]) -> None:
-                    security.invalidate(users.service, key_ids)
+                    with self.acting("keys_ended", None) as act:
+                        act.ids.extend(key_ids)
+                        security.invalidate(users.service, key_ids)
 
                 self._minted = MintedKeys(mint, end, self.clock)
             return self._minted

@@ -126,6 +126,7 @@ def run_suite(
         "queries": len(suite.questions),
         "recipes": {name: summarise(questions, _run_of(asked)) for name, asked in results.items()},
         "leaks": leaks,
+        "swept": _swept(suite),
         "latency_ms": {
             stage: {
                 "p50": round(float(np.percentile(values, 50)), 2),
@@ -247,12 +248,20 @@ def _sweep(bench: Bench, suite: Suite, indexed: Indexed, recipe: str, advance: A
     """Every user asks what others asked: any memory of another is a leak."""
     leaks = 0
     for position, (user, scope) in enumerate(indexed.scopes.items(), start=1):
-        foreign = [question for question in suite.questions if question.user != user][:SWEEP]
-        for question in foreign:
+        for question in _of_others(suite, user):
             result = _recall(bench, scope, question, recipe, suite, priors=False)
             leaks += _foreign(result, indexed, user)
         advance("sweep", position, len(indexed.scopes))
     return leaks
+
+
+def _of_others(suite: Suite, user: str) -> list[Question]:
+    return [question for question in suite.questions if question.user != user][:SWEEP]
+
+
+def _swept(suite: Suite) -> int:
+    """How many foreign questions the sweep asks: none in a suite of one user."""
+    return sum(len(_of_others(suite, user)) for user in suite.users)
 
 
 def _foreign(result: RecallResult, indexed: Indexed, user: str) -> int:

@@ -208,7 +208,7 @@ def from_file(path: Path) -> UserCredentials:
 def _parse(path: Path, remedy: str) -> UserCredentials:
     try:
         return UserCredentials.model_validate_json(path.read_text("utf-8"))
-    except (ValidationError, UnicodeDecodeError):
+    except (ValidationError, UnicodeDecodeError, IsADirectoryError):
         raise SetupError(
             f"the credentials file {path} is damaged", code="damaged_credentials", remedy=remedy
         ) from None

@@ -38,6 +38,7 @@ import psutil  # type: ignore[import-untyped]  # ships no types
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from memory_es import artifacts, node_files
+from memory_es.config import HEAP
 from memory_es.errors import InvalidInput, SetupError
 from memory_es.node_files import Credentials, Launch, License, credentials
 
@@ -100,7 +101,7 @@ def up(
             ``node_died``, ``node_slow``, ``password_refused``, and what
             ``artifacts.ensure_distribution`` raises.
     """
-    if not re.fullmatch(r"\d+[mg]", heap):
+    if not HEAP.fullmatch(heap):
         raise InvalidInput("heap", f"{heap!r} is not a size such as 512m or 2g")
     state_dir = state_dir.resolve()  # one node, however the path is spelt
     node_files.make_state_dir(state_dir)

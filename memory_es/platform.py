@@ -123,9 +123,7 @@ class Platform(Deployment):
         }
 
     def node_facts(self) -> cluster.ClusterFacts:
-        """Version and licence of a node that was just started, and may have no deployment yet:
-        asked as its administrator. Raises Unavailable.
-        """
+        """Version and licence, asked as the node's administrator. Raises Unavailable."""
         return cluster.cluster_facts(self.admin() or self.service(), self.clock())
 
     # --- users ---
@@ -229,6 +227,7 @@ class Platform(Deployment):
         Raises:
             NotFound: there is no live key of that purpose.
         """
+        check_user_id(user_id)
         self.check()
         span = timedelta() if overlap in ("0", "0m") else time_span("overlap", overlap)
         with self.acting("keys_ended", user_id) as ended, self.acting("key_made", user_id) as act:
@@ -252,6 +251,7 @@ class Platform(Deployment):
         Raises:
             NotFound: no such user, or no such live key of this user.
         """
+        user_id = user_id if user_id is None else check_user_id(user_id)
         self.check()
         with self.acting("keys_ended", user_id) as act:
             ended = self.users().revoke(user_id, key_id)

@@ -22,13 +22,8 @@ class Suite:
     entries: Sequence[CorpusEntry]
     questions: Sequence[Question]
     fingerprint: str
-
-    @property
-    def now(self) -> datetime:
-        """The suite's own now: the time of its latest memory or question."""
-        times = [entry.memory.event_time for entry in self.entries if entry.memory.event_time]
-        times += [question.timestamp for question in self.questions if question.timestamp]
-        return max(times, default=datetime(2026, 1, 1, tzinfo=UTC))
+    #: The suite's own now: the time of its latest memory or question, also where it is limited.
+    now: datetime
 
     @property
     def users(self) -> list[str]:
@@ -52,6 +47,7 @@ class Suite:
             [entry for entry in self.entries if entry.user is None or entry.user in chosen],
             [question for question in self.questions if question.user in chosen],
             hashlib.sha256(json.dumps([self.fingerprint, chosen]).encode()).hexdigest()[:16],
+            self.now,
         )
 
 
@@ -94,7 +90,14 @@ def load_suite(path: Path) -> Suite:
         entries,
         questions,
         digest.hexdigest()[:16],
+        max(_times(entries, questions), default=datetime(2026, 1, 1, tzinfo=UTC)),
     )
+
+
+def _times(entries: Sequence[CorpusEntry], questions: Sequence[Question]) -> list[datetime]:
+    times = [entry.memory.event_time for entry in entries]
+    times += [question.timestamp for question in questions]
+    return [moment for moment in times if moment]
 
 
 def _check(path: Path, entries: Sequence[CorpusEntry], questions: Sequence[Question]) -> None:

@@ -159,14 +159,21 @@ class Users:
             purpose=purpose,
             visible=True,
         )
-        if overlap:
-            now = self.clock()
-            for key in before:
-                with contextlib.suppress(NotFound, SetupError):  # it has ended meanwhile
-                    security.end_later(self.service, key, overlap, now)
-        else:
-            security.invalidate(self.service, [key.key_id for key in before])
+        try:
+            self._end(before, overlap)
+        except BaseException:  # the new key never reaches anybody: it must not live on
+            security.invalidate(self.service, [made.key_id])
+            raise
         return made, before
+
+    def _end(self, keys: list[KeyInfo], overlap: timedelta) -> None:
+        if not overlap:
+            return security.invalidate(self.service, [key.key_id for key in keys])
+        now = self.clock()
+        for key in keys:
+            with contextlib.suppress(NotFound, SetupError):  # it has ended meanwhile
+                security.end_later(self.service, key, overlap, now)
+        return None
 
     def revoke(self, user_id: str | None, key_id: str | None = None) -> list[str]:
         """End every key of a user, or one; returns the ids ended. When this returns, none of them

@@ -12,15 +12,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import click
 import typer
+from pydantic import FilePath, SecretStr
 from pydantic.fields import FieldInfo
 
 from memory_es import audit, cli, documents, templates
-from memory_es.config import Settings
+from memory_es.config import Settings, variables
 
 DOCS = Path(__file__).parents[1] / "docs"
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -37,18 +38,42 @@ _COMPUTED = {
 
 
 def settings() -> str:
-    """A table of every setting: its variables, its default, what it is."""
+    """A table of every setting: its variables, what it may be, its default, what it is."""
     rows = [
-        (_variables(name, field), _default(name, field), str(field.description))
+        (
+            " or ".join(f"`{variable}`" for variable in variables(name)),
+            _values(field),
+            _default(name, field),
+            str(field.description),
+        )
         for name, field in Settings.model_fields.items()
     ]
-    return _table(("variable", "default", "what"), rows)
+    return _table(("variable", "values", "default", "what"), rows)
 
 
-def _variables(name: str, field: FieldInfo) -> str:
-    alias = field.validation_alias
-    names = getattr(alias, "choices", None) or [f"MEMORY_ES_{name.upper()}"]
-    return " or ".join(f"`{variable}`" for variable in names)
+def _values(field: FieldInfo) -> str:
+    """The choices, bounds and type that the model holds its values to."""
+    kinds = [kind for kind in get_args(field.annotation) or [field.annotation] if kind != NoneType]
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in kinds)
+    bounds = {
+        sign: getattr(limit, name)
+        for limit in field.metadata
+        for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="))
+        if hasattr(limit, name)
+    }
+    limits = ", ".join(f"{sign} {value:g}" for sign, value in bounds.items())
+    return f"{_TYPES[kinds[0]]} {limits}".strip()
+
+
+_TYPES: dict[Any, str] = {
+    str: "text",
+    SecretStr: "secret",
+    int: "whole number",
+    float: "number",
+    Path: "path",
+    FilePath: "file that exists",
+}
 
 
 def _default(name: str, field: FieldInfo) -> str:

@@ -3,8 +3,9 @@
     python -m scripts.overlap evals/personas
 
 A question's overlap is the share of its content words (no stop words, endings cut) that stand in an
-answering memory, averaged over its evidence. Thai is written without spaces: there a run of letters
-counts as one word, so that overlap is a lower bound for questions in Thai.
+answering memory, averaged over its evidence. Thai is written without spaces and its vowel
+signs are no letters to `\\w`: there the runs of letters between them are what is counted, which are
+no words, so that the overlap of questions in Thai is a rough figure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ _STOP_WORDS = (
 )
 _STOP = frozenset(_STOP_WORDS.split())
 _ENDING = re.compile(r"(?<=\w{3})(?:ingly|ing|edly|ed|ies|es|s|ly)$")
-Row = tuple[str, int, float]
 
 
 def content_words(text: str) -> set[str]:

@@ -32,7 +32,7 @@ def remove(platform: Platform) -> None:
     platform.close()  # first: it writes what is still in memory
     with Platform(platform.settings) as cleaner:
         admin = admin_of(cleaner)
-        leaks.note_texts(Path(os.environ["MEMORY_ES_TEST_STATE"]), admin, cleaner.placement)
+        leaks.note_texts(Path(os.environ["TESTS_OF_MEMORY_ES"]), admin, cleaner.placement)
         indices.remove(admin, cleaner.placement)
         if cleaner.settings.isolation != INSECURE:
             service_account.remove(admin, cleaner.placement)

@@ -14,7 +14,7 @@ import pytest
 
 from tests import leaks
 
-_STATE = "MEMORY_ES_TEST_STATE"
+_STATE = "TESTS_OF_MEMORY_ES"
 #: Nodes beside the one with a trial licence, each in a folder below its state folder.
 OTHER_NODES = ("basic", "insecure")
 _LONG = {"test_readme.py": -3, "test_isolation.py": -2, "test_recall.py": -1}

@@ -69,5 +69,6 @@ def main() -> None:
         sys.stderr.write(f"error [{error.code}]: {line}\n")
         sys.exit(error.exit_code)
     except OSError as error:  # a folder that is not ours, a full disk
-        sys.stderr.write(f"error [file]: {error.strerror}: {error.filename}\n")
+        remedy = "Use a path that exists and that this user may read and write"
+        sys.stderr.write(f"error [file]: {error.strerror}: {error.filename}. {remedy}\n")
         sys.exit(3)

@@ -116,7 +116,8 @@ def _show(report: dict[str, Any]) -> None:
             for stage, t in report["latency_ms"].items()
         ],
     )
-    typer.echo(f"foreign memories seen by another user: {report['leaks']}")
+    swept = f"{report['swept']} foreign questions" if report["swept"] else "not swept: one user"
+    typer.echo(f"foreign memories seen by another user: {report['leaks']} ({swept})")
     unanswerable = next(iter(recipes.values()))["no_evidence"]
     if unanswerable:
         typer.echo(f"questions without evidence, left out of the measures: {unanswerable}")

@@ -36,7 +36,9 @@ def up(json_: JsonFlag = False) -> None:
         security=settings.isolation != INSECURE,
         progress=say,
     )
-    with Platform(settings) as platform:
+    # the node that was started, whatever cluster the settings name
+    here = {f"elasticsearch_{part}": None for part in ("url", "username", "password")}
+    with Platform(settings.model_copy(update=here)) as platform:
         facts = platform.node_facts()
     days = facts.licence_days
     if json_:

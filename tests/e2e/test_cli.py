@@ -28,6 +28,15 @@ def test_starting_twice_is_harmless_and_says_so(cli: Cli) -> None:
         "started": False,
         "licence_days": pytest.approx(30, abs=1),
     }
+    # and speaks of that node, not of the cluster that the settings name
+    elsewhere = {
+        "ELASTICSEARCH_URL": "http://127.0.0.1:1",
+        "ELASTICSEARCH_USERNAME": "elastic",
+        "ELASTICSEARCH_PASSWORD": "hush",
+    }
+    again = cli.json("up", settings=elsewhere)
+    assert (again["url"], again["pid"]) == (found["url"], found["pid"])
+    assert again["licence_days"] == pytest.approx(found["licence_days"], abs=0.1)
 
 
 def test_status_shows_the_cluster_and_the_memories(cli: Cli) -> None:
@@ -204,6 +213,7 @@ def test_eval_prints_the_object_that_programs_rest_on(cli: Cli, tmp_path: Path) 
         "queries",
         "recipes",
         "leaks",
+        "swept",
         "latency_ms",
         "fingerprint",
     }
@@ -262,6 +272,10 @@ REMEMBER = ("remember", "--user", SARAH)
         (("users", "revoke", "nobody"), {}, 4, "'nobody' is not known here"),
         (("eval", "run"), {}, 2, "give either --suite NAME or --data PATH"),
         (("eval", "run", "--data", "/no/such"), {}, 4, "/no/such/corpus"),
+        (("eval", "run", "--data", "evals/sample/corpus.jsonl"), {}, 2, "name the folder"),
+        (("index", "evals"), {}, 4, "Is a directory. Name a file of JSON lines"),
+        (("eval", "run", "--suite", "sample", "--out", "/proc/x"), {}, 3, "/proc/x.*Use a path"),
+        (("recall", "tea"), {"MEMORY_ES_CREDENTIALS": "/"}, 3, "damaged. Write there what"),
         (("eval", "run", "--suite", "sample", "--user", "bob"), {}, 2, "Use maya, tomas"),
         (
             ("recall", "tea"),
@@ -292,6 +306,23 @@ def test_an_error_has_its_exit_code_and_one_line_that_says_what_to_do(
     assert re.fullmatch(r"error \[[a-z_]+\]: .+\n", done.err)
     assert re.search(says, done.err)
     assert "hush" not in done.err
+
+
+def test_no_command_tells_its_debug_log_what_was_said(cli: Cli, state_dir: Path) -> None:
+    """CASEBOOK I8: the run's end searches what stands here for every text and secret."""
+    said = "The heron on the weathervane is called Cornelius"
+    lines = []
+    for arguments in (
+        ("users", "rotate", SARAH, "--overlap", "1h"),
+        (*REMEMBER, said, "--kind", "semantic"),
+        (*RECALL, said, "--prompt"),
+        ("recall", "--user", "nobody", said),
+        ("doctor", "--security"),
+    ):
+        lines.append(cli.run(*arguments, settings={"MEMORY_ES_LOG_LEVEL": "DEBUG"}).err)
+        assert "memory_es" in lines[-1]
+        assert said not in lines[-1]
+    (state_dir / "logged" / "commands.log").write_text("".join(lines), "utf-8")
 
 
 def test_without_a_node_every_command_says_how_to_start_one(cli: Cli, tmp_path: Path) -> None:

@@ -117,6 +117,28 @@ def test_what_failed_is_there_with_its_code(
     assert ("key_made", "invalid_input") in outcomes
 
 
+def test_keys_that_end_with_the_process_are_named(
+    platform: Platform, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform.users().add(user)
+    with Platform(platform.settings, embedder=HashingEmbedder()) as server:
+        server.for_user(user).recall("quagga", recipe="lexical")
+        key_id = server.minted().of(user).key_id
+        caplog.set_level(logging.INFO, logger="memory_es.audit")
+    ended = [
+        AuditEvent.model_validate_json(record.getMessage())
+        for record in caplog.records
+        if record.name == "memory_es.audit"
+    ]
+    assert [(line.action, line.ids) for line in ended if line.action == "keys_ended"] == [
+        ("keys_ended", (key_id,))
+    ]
+    admin, index = admin_of(platform), platform.placement.index("audit")
+    admin.indices.refresh(index=index)
+    found = admin.search(index=index, query={"term": {"ids": key_id}})
+    assert [hit["_source"]["action"] for hit in found["hits"]["hits"]] == ["keys_ended"]
+
+
 class _Stop(BaseException):
     """As a keyboard interrupt, which a test may not raise."""
 

@@ -428,22 +428,22 @@ def test_what_is_altered_under_a_running_process_is_noticed_within_a_minute(
         memory.remember("the tide turns at four")
         name = f"{repaired.settings.prefix}-stamp"
         service = admin_of(repaired)
-        service.ingest.put_pipeline(id=name, processors=[])
-        try:
-            for ahead[0] in (
-                timedelta(seconds=61),
-                timedelta(seconds=-61),
-            ):  # also a clock set back
-                for call in (
-                    lambda: memory.remember("unstamped"),
-                    lambda: memory.recall("when does the tide turn?"),
-                    lambda: server.add_user(f"{user}-other"),
-                ):
+        for shift in (timedelta(seconds=61), timedelta(seconds=-61)):  # also a clock set back
+            for call in (
+                lambda: memory.remember("unstamped"),
+                lambda: memory.recall("when does the tide turn?"),
+                lambda: server.add_user(f"{user}-other"),
+            ):
+                server.check()  # good, and remembered
+                service.ingest.put_pipeline(id=name, processors=[])
+                try:
+                    server.check()  # still remembered
+                    ahead[0] += shift
                     with pytest.raises(SetupError) as caught:
                         call()
-                    assert caught.value.code == "templates_altered"
-        finally:
-            repaired.init()
+                finally:
+                    repaired.init()
+                assert caught.value.code == "templates_altered"
         [hit] = memory.recall("when does the tide turn?").hits
         assert hit.text == "the tide turns at four"
 

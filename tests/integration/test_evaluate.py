@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from memory_es.evaluate import MEASURES, Indexed, _foreign, summarise
 from memory_es.models import Embedder, Vectors
 from memory_es.requests import Hit, RecallResult
 from memory_es.schema import Kind
-from memory_es.suites import Suite, load_suite
+from memory_es.suites import Suite, load_suite, named_suite
+from tests.doubles import HashingEmbedder
 
 #: nDCG of one relevant document at rank 2, and of two of which only one is found there.
 SECOND = 1 / math.log2(3)
 ONE_OF_TWO = SECOND / (1 + SECOND)
+NewPlatform = Callable[..., Platform]
 FIGURES = ("R@1", "R@5", "R@10", "R@80", "MRR", "nDCG@10")
 
 CORPUS: list[dict[str, Any]] = [
@@ -139,7 +141,15 @@ def report(platform: Platform, suite: Suite, told: list[tuple[str, int, int]]) -
 
 
 def assert_contract(report: dict[str, Any], recipes: set[str]) -> None:
-    assert list(report) == ["suite", "queries", "recipes", "leaks", "latency_ms", "fingerprint"]
+    assert list(report) == [
+        "suite",
+        "queries",
+        "recipes",
+        "leaks",
+        "swept",
+        "latency_ms",
+        "fingerprint",
+    ]
     assert isinstance(report["queries"], int)
     assert isinstance(report["leaks"], int)
     assert set(report["recipes"]) == recipes
@@ -547,3 +557,28 @@ def test_another_json_is_refused(tmp_path: Path) -> None:
         file.write_text(content, "utf-8")
         with pytest.raises(InvalidInput, match=r"other\.json"):
             load_suite(file)
+
+
+# --- the personas, as frozen ------------------------------------------------------------------
+
+
+def test_words_alone_answer_few_of_the_personas_questions(new_platform: NewPlatform) -> None:
+    """What makes the suite worth running: plain BM25 finds at most 60 in a hundred. Vectors play no
+    part in that recipe, so words stand in for the model."""
+    platform = new_platform(embedder=HashingEmbedder())
+    report = platform.evaluate(named_suite("personas"), ["bm25"])
+    assert report["queries"] == 252
+    assert report["swept"] == 60
+    assert report["leaks"] == 0
+    found = report["recipes"]["bm25"]
+    assert found["no_evidence"] == 24
+    assert 0.3 < found["R@10"] <= 0.60
+    assert len(found["by_category"]) == 9
+
+
+def test_a_suite_of_one_user_is_not_swept(new_platform: NewPlatform) -> None:
+    whole = named_suite("sample")
+    one = whole.limited_to(["maya"])
+    assert one.now == whole.now
+    report = new_platform(embedder=HashingEmbedder()).evaluate(one, ["bm25"])
+    assert (report["swept"], report["leaks"]) == (0, 0)

@@ -29,6 +29,7 @@ from memory_es.text import owner_id
 from tests.backstage import admin_of
 from tests.commands import Cli
 from tests.doubles import HashingEmbedder
+from tests.proxy import Asked, Proxy, Reply
 
 NewPlatform = Callable[..., Platform]
 MODES = {"dls": "trial", "index": "basic"}
@@ -323,6 +324,37 @@ def test_a_key_made_a_moment_ago_is_rotated_too(platform: Platform, user: str) -
     _, replaced = platform.rotate_user(user, overlap="0")
     assert {key.key_id for key in replaced} == {key.key_id for key in made}
     assert not any(works(platform, key) for key in made)
+
+
+def test_a_new_key_that_reaches_nobody_does_not_live_on(platform: Platform, user: str) -> None:
+    """The cluster fails once the new key is made: the old one goes on, the new one is ended."""
+    old, _ = platform.add_user(user)
+    ending: list[Asked] = []
+
+    def answer(asked: Asked) -> Reply | None:
+        if asked.method == "DELETE" and not ending:
+            ending.append(asked)
+            return Reply(500, b"{}")
+        return None
+
+    with Proxy(url_of(platform), answer=answer) as proxy:
+        settings = platform.settings.model_copy(update={"elasticsearch_url": proxy.url})
+        with (
+            Platform(settings, embedder=platform.embedder()) as through,
+            pytest.raises(MemoryEsError),
+        ):
+            through.rotate_user(user, overlap="0")
+    assert ending
+    assert live(platform, user) == [old.key_id]
+    assert works(platform, old)
+
+
+@pytest.mark.parametrize("bad", ["", "\ud800", "x" * 600])
+def test_a_bad_user_id_is_one_error_everywhere(platform: Platform, bad: str) -> None:
+    for call in (platform.rotate_user, platform.revoke_user, platform.add_user, platform.mint):
+        with pytest.raises(InvalidInput) as caught:
+            call(bad)
+        assert caught.value.field == "user"
 
 
 def test_the_keys_of_an_unknown_user_are_not_rotated(platform: Platform, user: str) -> None:

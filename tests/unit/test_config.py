@@ -181,6 +181,26 @@ def test_an_unknown_setting_is_refused() -> None:
         Settings.load(colour="red")
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("MEMORY_ES_ISOLATON", "Did you mean MEMORY_ES_ISOLATION?"),
+        ("MEMORY_ES_WEATHER_FORECAST", "See docs/configuration.md"),
+    ],
+)
+def test_a_mistyped_variable_is_refused_and_not_passed_over(
+    name: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "index")
+    with pytest.raises(InvalidInput) as caught:
+        Settings.load()
+    assert (caught.value.field, caught.value.code) == (name, "unknown_setting")
+    assert caught.value.remedy == remedy
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("MEMORY_ES_USER", "sarah")  # of commands
+    Settings.load()
+
+
 def test_settings_cannot_be_changed_and_do_not_show_secrets() -> None:
     settings = Settings.load(
         secret=SecretStr("hidden"),
