@@ -197,13 +197,13 @@ class Platform(Deployment):
         self, users: Users, user_id: str, *, expiration: str | None = None, **options: Any
     ) -> UserCredentials:
         with self.acting("key_made", user_id) as act:
-            made = users.mint(user_id, expiration=self._expiry(expiration), **options)
+            made = users.mint(user_id, expiration=self._expiry(expiration), visible=True, **options)
             act.key_id = made.key_id
         return made
 
     def _expiry(self, wanted: str | None) -> str:
-        time_span("expires", expiry := wanted or self.settings.key_expiry)
-        return expiry
+        time_span("expires", wanted := wanted or self.settings.key_expiry)
+        return wanted
 
     def rotate_user(
         self,

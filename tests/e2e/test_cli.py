@@ -320,7 +320,7 @@ def test_no_command_tells_its_debug_log_what_was_said(cli: Cli, state_dir: Path)
         ("doctor", "--security"),
     ):
         lines.append(cli.run(*arguments, settings={"MEMORY_ES_LOG_LEVEL": "DEBUG"}).err)
-        assert "memory_es" in lines[-1]
+        assert "elastic_transport" in lines[-1]
         assert said not in lines[-1]
     (state_dir / "logged" / "commands.log").write_text("".join(lines), "utf-8")
 

@@ -198,6 +198,11 @@ def test_the_command_of_a_read_only_user_ends_with_the_code_of_refusal(
 # --- list -----------------------------------------------------------------------------------
 
 
+def test_a_key_is_in_the_list_as_soon_as_it_is_made(either: Platform, user: str) -> None:
+    made = [either.add_user(user)[0], either.mint(user, purpose="phone")]
+    assert {key.key_id for key in either.list_keys(user)} == {key.key_id for key in made}
+
+
 def test_the_list_shows_last_rotation_and_end_and_never_a_secret(
     platform: Platform, user: str
 ) -> None:
