@@ -74,6 +74,9 @@ def _account(users: Users) -> Check:
 def _keys(users: Users) -> Check:
     bad = key_review.bad_keys(users.service, users.placement)
     certain = [f"{key.key_id} {key.reason}" for key in bad if key.certain]
+    live = [key for key in users.keys() if key.state == "live"]  # noqa: SIM118 -- no mapping
+    out = users.inactive({key.user_id for key in live if key.user_id})
+    certain += [f"{key.key_id} is of a user who was revoked" for key in live if key.user_id in out]
     if certain:
         return Check(
             "user keys",

@@ -8,7 +8,7 @@ out until added again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -73,6 +73,17 @@ class Users:
             code="revoked" if status else "unknown_user",
             remedy="Add the user with `memory-es users add USER`",
         )
+
+    def inactive(self, user_ids: Iterable[str]) -> set[str]:
+        """Which of these users are revoked or not known."""
+        rows = {user: self._reference(user) for user in user_ids}
+        found = self._store().fetch(list(rows.values()))
+        active = {
+            user
+            for user, reference in rows.items()
+            if (row := found.get(reference)) and row.source["data"]["status"] == "active"
+        }
+        return rows.keys() - active
 
     def mint(
         self,

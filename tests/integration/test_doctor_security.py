@@ -250,6 +250,18 @@ def test_a_live_key_whose_powers_were_altered_is_found(
         require_found(platform, made.key_id)
 
 
+def test_a_key_that_outlived_its_users_revocation_is_found(platform: Platform, user: str) -> None:
+    """As `users revoke` leaves it that was killed halfway."""
+    with live_key(platform, user) as made:
+        platform.users()._set(user, "revoked")
+        checks = {check.name: check for check in platform.diagnose(security=True)}
+        assert checks["user keys"].verdict == "failed"
+        assert f"{made.key_id} is of a user who was revoked" in checks["user keys"].detail
+        platform.users().add(user)
+        checks = {check.name: check for check in platform.diagnose(security=True)}
+        assert checks["user keys"].verdict == "ok"
+
+
 def test_the_command_fails_for_a_key_that_was_altered(by_index: Platform, user: str) -> None:
     with live_key(by_index, user) as made:
         by_index.service().security.update_api_key(
