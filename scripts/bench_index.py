@@ -24,7 +24,7 @@ from memory_es import Platform
 from memory_es.models import Embedder, Vectors, unit
 from memory_es.placement import alias
 from memory_es.schema import Kind, NewFact
-from memory_es.text import routing
+from memory_es.text import owner_id, routing
 from scripts.throwaway import throwaway
 
 SEED = 20_261_130
@@ -68,7 +68,7 @@ def write_all(platform: Platform, user: str, facts: Sequence[NewFact]) -> float:
     return took
 
 
-def bulk_all(platform: Platform, user: str, source_user: str) -> float:
+def bulk_all(platform: Platform, user: str, source_user: str, count: int) -> float:
     """Seconds that helpers.bulk takes for the bodies that the write path stored."""
     service = platform.service()
     index = alias(platform.settings.prefix, Kind.SEMANTIC)
@@ -76,7 +76,7 @@ def bulk_all(platform: Platform, user: str, source_user: str) -> float:
         service,
         index=index,
         query={
-            "query": {"term": {"user_id": source_user}},
+            "query": {"term": {"owner_id": owner_id(source_user)}},
             "_source": {"exclude_vectors": False},
         },
         size=1_000,
@@ -95,6 +95,7 @@ def bulk_all(platform: Platform, user: str, source_user: str) -> float:
                 "_source": source,
             }
         )
+    assert len(actions) == count, "the floor must do the same work"  # noqa: S101
     key = platform.mint(user).api_key.get_secret_value()
     client = platform.client().options(api_key=key)
     started = time.perf_counter()
@@ -111,7 +112,7 @@ def without_embedding(count: int) -> list[float]:
         write_all(platform, "warm", facts)
         for number in range(ROUNDS):
             ours = write_all(platform, f"ours{number}", facts)
-            theirs = bulk_all(platform, f"bulk{number}", f"ours{number}")
+            theirs = bulk_all(platform, f"bulk{number}", f"ours{number}", count)
             ratios.append(theirs / ours)
             print(
                 f"without embedding: ours {count / ours:,.0f} documents/s,"
